@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the constants of version 2 of the format, revision 2: cusz_core/src/archive/revision_2/tables.inc.
+"""Makes the constants of version 2 of the format: cusz_core/src/archive/v2/tables.inc.
 
     .venv/bin/python scripts/train_tables.py [--output FILE]     some minutes on two cores
 
 They are a family of 64 tables of frequencies, 8 tables for where values are missing, and presets, which give each
-context one of them (tests/reference/format_v2_revision_2.md, section 7). They come from fields that are generated here,
+context one of them (docs/format_v2.md, section 7). They come from fields that are generated here,
 with seeds, and from the fields of the programs in apps; no other data are used, so that others can be used for tests.
 The same versions of numpy give the same constants.
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "reference"), str(ROOT / "apps")]
 
 import format_v1_reference as v1  # noqa: E402
-import format_v2_revision_2 as reference  # noqa: E402
+import format_v2_reference as reference  # noqa: E402
 
 Array = NDArray[Any]
 PLACES, SYMBOLS, ESCAPE = 64, reference.SYMBOLS, reference.ESCAPE

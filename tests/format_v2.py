@@ -1,52 +1,132 @@
-"""Version 2 of the archive format, as far as tests take its archives apart (docs/format_v2.md).
+"""Version 2 of the archive format, as far as tests take its archives apart (docs/format_v2.md): archives of the spline
+codec.
 
 Not for tests/reference, which has the whole of it from the document alone.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+from dataclasses import dataclass, field
 
-CODING_HEADER_AT, CODEBOOK_AT = 48, 128  # what is called a codebook in version 1 is a model here
-LOSSLESS_AT, REVISION_AT, HALVED_AT, INTERPOLATION_AT, MODEL_BYTES_AT = 50, 52, 54, 55, 112
-REVISION = 1
-LOGS_HEADER_BYTES = 112  # of an archive of logarithms, all of its front
+import formats
 
-TOP_LENGTH_BYTES = 8
-UNIT = 2  # bytes
-
-
-def body_at(model_bytes: int) -> int:
-    return CODEBOOK_AT + model_bytes
+MAGIC = b"\xc5\x5a"
+REVISION_AT, LOGS_HEADER_BYTES = 52, 112  # of an archive of logarithms; the latter are all of its front
+CONSTANT = 3
+SMALL_LATTICE, UNIT_TILES = 4096, 16
+EDGES = {0: (), 1: (4096,), 2: (64, 64), 3: (32, 16, 8)}
 
 
-def top(archive: bytes | bytearray, model_bytes: int) -> tuple[int, int]:
-    """Where the archive of the top begins and ends, where there is no lossless stage; it may end beyond the archive."""
-    at = body_at(model_bytes)
-    (length,) = struct.unpack_from("<Q", archive, at)
-    return at + TOP_LENGTH_BYTES, at + TOP_LENGTH_BYTES + length
+def tiles_of(extents: list[int], active: list[int]) -> int:
+    """How many a lattice has."""
+    wanted = dict(zip(active, EDGES[len(active)], strict=True))
+    order = active + [a for a in range(4) if a not in active]
+    edges = {a: min(wanted.get(a, 1), extents[a]) for a in order}
+    grown = True
+    while grown:
+        grown = False
+        for a in order:
+            larger = min(2 * edges[a], extents[a])
+            if larger != edges[a] and math.prod(edges.values()) // edges[a] * larger <= SMALL_LATTICE:
+                edges[a], grown = larger, True
+    return math.prod(-(-extents[a] // edges[a]) for a in order)
 
 
-def index_at(archive: bytes | bytearray, model_bytes: int) -> int:
-    _, end = top(archive, model_bytes)
-    return end + -(end - body_at(model_bytes)) % 4
+def units_of_lattices(shape: list[int], masks: tuple[int, int, int]) -> list[int]:
+    """Of the lattices that have units besides unit 0, the coarsest first."""
+    extents = [n for n in reversed(shape) if n > 1]
+    extents += [1] * (4 - len(extents))
+    units: list[int] = []
+    while math.prod(extents) > SMALL_LATTICE:
+        long = [a for a in range(4) if extents[a] > 1]
+        active = ([a for a in long if masks[min(len(units), 2)] >> a & 1] or long)[:3]
+        units.append(-(-tiles_of(extents, active) // UNIT_TILES))
+        extents = [-(-n // 2) if a in active else n for a, n in enumerate(extents)]
+    return units[::-1]
 
 
-def tiles(archive: bytes | bytearray, model_bytes: int, n_tiles: int) -> list[tuple[int, int]]:
-    """Offset and bytes of every tile's payload, where there is no lossless stage; 0 bytes where an index should be that
-    lies beyond the archive."""
-    begin = index_at(archive, model_bytes)
-    at, found = begin + (n_tiles + 1) // 2 * 4, []
-    index = bytes(archive[begin : begin + 2 * n_tiles]).ljust(2 * n_tiles, b"\0")
-    for units in struct.unpack(f"<{n_tiles}H", index):
-        found.append((at, UNIT * units))
-        at += UNIT * units
+class Bytes:
+    def __init__(self, data: bytes | bytearray) -> None:
+        self.data, self.at = data, 0
+
+    def number(self, width: int) -> int:
+        if self.at + width > len(self.data):
+            raise ValueError("the archive is too short")
+        self.at += width
+        return int.from_bytes(self.data[self.at - width : self.at], "little")
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.number(1)
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128 or shift > 63:
+                return value
+
+
+@dataclass
+class Parts:
+    """Of an archive without a lossless stage."""
+
+    checksum_at: int
+    head_end: int  # of what that checksum covers
+    #: Of each lattice that has units besides unit 0: where its checksum is, and begins and ends of its units.
+    lattices: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+
+
+def parts(archive: bytes | bytearray) -> Parts:
+    """Raises ValueError where there is no telling."""
+    data = Bytes(archive)
+    data.at = 2
+    first, second = data.number(1), data.number(1)
+    width = 8 if first >> 7 else 4
+    shape = [data.varint() for _ in range(1 + (second & 3))]
+    is_constant = first >> 4 & 7 == CONSTANT
+    relative, exact, fill, axes, missing, zstd = (second >> bit & 1 for bit in range(2, 8))
+    data.number(8 if exact else 2)
+    data.number(width * (fill + (relative and not is_constant)))
+    for _ in range(2 * missing):
+        data.varint()
+    checksum_at = data.at
+    data.number(4)
+    if is_constant or zstd:
+        return Parts(checksum_at, len(archive))
+    data.number(1)
+    masks = data.number(2) if axes else 0xFFF
+    data.number(1 + width)
+    if not 0 < math.prod(shape) < 2**40:
+        raise ValueError("no field")
+    numbers = units_of_lattices(shape, (masks & 15, masks >> 4 & 15, masks >> 8 & 15))
+    if not numbers:
+        return Parts(checksum_at, len(archive))
+    length_of_first = 2 * data.varint()
+    lengths = [[2 * (data.number(3) & (1 << 21) - 1) for _ in range(n)] for n in numbers]
+    sums_at = data.at
+    data.number(4 * len(numbers))
+    data.number(data.at % 2)
+    found = Parts(checksum_at, min(data.at + length_of_first, len(archive)))
+    at = data.at + length_of_first
+    for number, of_lattice in enumerate(lengths):
+        units = []
+        for length in of_lattice:
+            units.append((at, at + length))
+            at += length
+        found.lattices.append((sums_at + 4 * number, units))
     return found
 
 
-def parts(archive: bytes | bytearray, model_bytes: int, n_tiles: int) -> list[tuple[bytes, int]]:
-    """What the payload checksum covers, and how many units of it."""
-    places = [*tiles(archive, model_bytes, n_tiles)]
-    begin, end = body_at(model_bytes), index_at(archive, model_bytes)
-    places.append((begin, end - begin))
-    return [(bytes(archive[at : at + size]), size // UNIT) for at, size in places]
+def seal(archive: bytearray) -> None:
+    """Gives a changed archive the checksums that fit it, where there is telling what they cover."""
+    try:
+        of = parts(archive)
+    except ValueError:
+        return
+    for sum_at, units in of.lattices:
+        total = sum(formats.part(number, archive[begin:end]) for number, (begin, end) in enumerate(units))
+        struct.pack_into("<I", archive, sum_at, formats.fold(total & formats.MASK))
+    covered = bytes(archive[: of.checksum_at] + archive[of.checksum_at + 4 : of.head_end])
+    covered += bytes(-len(covered) % 4) + struct.pack("<I", len(covered) % 4)
+    struct.pack_into("<I", archive, of.checksum_at, formats.checksum_of_pieces(covered))

@@ -1,22 +1,17 @@
 """The archive format as tests need it: what all versions share (docs/format.md, sections 1 and 9), and the versions.
 
-What is a version's alone is in a module of its own, such as format_v1.py. A new version adds its module and its line
-here.
+What is a version's alone is in a module of its own, such as format_v1.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import struct
-from types import ModuleType
 
 import numpy as np
 
 import cusz_core as cusz
 import format_v1
 import format_v2
-
-FORMATS = {1: format_v1, 2: format_v2}
 
 HEADER_BYTES = 48
 VERSION_AT, KIND_AT, SHAPE_AT, PAYLOAD_CHECKSUM_AT, HEADER_CHECKSUM_AT = 4, 5, 8, 40, 44
@@ -52,42 +47,32 @@ def fold(x: int) -> int:
     return (x ^ x >> 32) & 0xFFFFFFFF
 
 
-def form_of(version: int) -> ModuleType:
-    return FORMATS[version]
-
-
-def seal_top(archive: bytearray, model_bytes: int) -> None:
-    """The archive within an archive of version 2. Tops of tests have one tile."""
-    begin, end = format_v2.top(archive, model_bytes)
-    top = archive[begin:end]
-    if end <= len(archive) and len(top) >= HEADER_BYTES:
-        with contextlib.suppress(struct.error, IndexError):  # too short
-            seal(top, 1, (format_v1.symbols(5) + 7) // 8 * 4, 1)
-            archive[begin:end] = top
+def checksum_of_pieces(data: bytes) -> int:
+    """Of whole words that are checksummed without looking into them."""
+    pieces = [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
+    return fold(sum(part(number, piece) for number, piece in enumerate(pieces)) & MASK)
 
 
 def seal(archive: bytearray, version: int, codebook_bytes: int, n_tiles: int) -> None:
     """Gives a changed archive the checksums that fit it. What it was before says how to take it apart."""
-    form = form_of(version)
+    if version == 2:
+        format_v2.seal(archive)
+        return
     is_raw = archive[KIND_AT] == RAW
-    front = HEADER_BYTES if is_raw else form.body_at(codebook_bytes)
-    if is_raw or archive[form.LOSSLESS_AT] != 0:
+    front = HEADER_BYTES if is_raw else format_v1.body_at(codebook_bytes)
+    if is_raw or archive[format_v1.LOSSLESS_AT] != 0:
         body = bytes(archive[front:])
-        body += bytes(-len(body) % 4)
-        pieces = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
-        parts = [(piece, len(piece) // 4) for piece in pieces]
+        checksum = checksum_of_pieces(body + bytes(-len(body) % 4))
     else:
-        if version == 2:
-            seal_top(archive, codebook_bytes)
-        parts = form.parts(archive, codebook_bytes, n_tiles)
-    total = sum(part(number, *of_part) for number, of_part in enumerate(parts))
-    struct.pack_into("<I", archive, PAYLOAD_CHECKSUM_AT, fold(total & MASK))
+        parts = format_v1.parts(archive, codebook_bytes, n_tiles)
+        checksum = fold(sum(part(number, *of_part) for number, of_part in enumerate(parts)) & MASK)
+    struct.pack_into("<I", archive, PAYLOAD_CHECKSUM_AT, checksum)
     struct.pack_into("<I", archive, HEADER_CHECKSUM_AT, 0)
     struct.pack_into("<I", archive, HEADER_CHECKSUM_AT, fold(part(0, archive[:front])))
 
 
 def tile_headers(archive: bytes | bytearray) -> list[tuple[int, int]]:
-    """Offset and value of the first word of every tile's payload, where there is no lossless stage."""
+    """Offset and value of the first word of every tile's payload; version 1, without a lossless stage."""
     info = cusz.inspect(archive)
-    tiles = FORMATS[info.version].tiles(archive, info.sections.codebook, info.tiles)
+    tiles = format_v1.tiles(archive, info.sections.codebook, info.tiles)
     return [(at, *struct.unpack_from("<I", archive, at)) for at, _ in tiles]

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 import cusz_core as cusz
+import format_v1
 import support
 from cusz_core import backends
-from formats import form_of, seal
+from formats import seal
 from support import F32, F64
 
 # -------------------------------------------------------------------------------------------------------- cases
@@ -113,10 +114,9 @@ def mutants(archive: bytes, seed: int, count: int):
     """(what was done, archive): every bit of what is in front of the payloads (of large models every few bits), then
     `count` random changes."""
     info = cusz.inspect(archive)
-    form = form_of(info.version)
-    coding_header = form.CODEBOOK_AT - form.CODING_HEADER_AT
     front = min(len(archive), sum((info.sections.header, info.sections.codebook, info.sections.index)))
-    model = range(8 * form.CODEBOOK_AT, 8 * (form.CODEBOOK_AT + info.sections.codebook))
+    at, length = (format_v1.CODEBOOK_AT, info.sections.codebook) if info.version == 1 else (info.sections.header, 0)
+    model = range(8 * at, 8 * (at + length))
     stride = max(1, len(model) // 1000)
     for bit in range(8 * min(front + 16, len(archive))):
         if bit in model and bit % stride != 0:
@@ -124,6 +124,7 @@ def mutants(archive: bytes, seed: int, count: int):
         mutant = bytearray(archive)
         mutant[bit // 8] ^= 1 << bit % 8
         yield f"bit {bit}", mutant
+    begin, end = (format_v1.CODING_HEADER_AT, at) if info.version == 1 else (2, min(at + 16, len(archive)))
     h = support.hashes(4 * count, seed).reshape(count, 4).tolist()
     for i, (a, b, c, d) in enumerate(h):
         mutant = bytearray(archive)
@@ -132,7 +133,7 @@ def mutants(archive: bytes, seed: int, count: int):
             where = (
                 front + place % max(len(archive) - front, 1),
                 place % len(archive),
-                form.CODING_HEADER_AT + place % coding_header,
+                begin + place % (end - begin),
             )[c % 3]
             where = min(where, len(archive) - 1)
             mutant[where] = [0, 255, d >> 8 * k & 255, mutant[where] ^ 1 << (d >> k) % 8][d % 4]

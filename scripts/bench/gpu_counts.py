@@ -4,17 +4,14 @@
     .venv/bin/python scripts/bench/gpu_counts.py                 # HEAD and the working tree
     .venv/bin/python scripts/bench/gpu_counts.py main~1 main     # two commits
     .venv/bin/python scripts/bench/gpu_counts.py --alone main    # one, compared with nothing
-    .venv/bin/python scripts/bench/gpu_counts.py --predictor spline
     .venv/bin/python scripts/bench/gpu_counts.py --lines 10      # and the lines where most instructions are executed
     .venv/bin/python scripts/bench/gpu_counts.py --keep build/gpu_counts --json build/counts.json
 
 Prints Markdown tables. Exits with 1 if any count has risen by more than --limit percent, with 2 if nothing could be
 counted. Needs nvcc and what scripts/setup installs; takes some minutes for each commit, for compiling.
 
-Both codecs are counted on the same fields; of commits without kernels for the spline codec, the other alone. A
-call's own table adds up all kernels that it launches. The emulated device has two multiprocessors, so that a launch has
-few blocks, and each of them many tiles. The blocks of the spline codec wait for each other: what they execute
-meanwhile is counted.
+A call's own table adds up all kernels that it launches. The emulated device has two multiprocessors, so that a launch
+has few blocks, and each of them many tiles.
 
 Counts are of PTX, of which ptxas makes the processor's own instructions: moves mostly vanish there, divisions and
 64-bit operations become several. The same commit and compiler always give the same counts. A chain is how long a warp
@@ -29,12 +26,10 @@ The times are a model's, not measurements: of a kernel, the longest of
     latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
 for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing. What
 it is good for is to see which limit is near, and what a change does to it. docs/performance.md has how far from it
-other compressors' published speeds are. In the spline codec a lattice is begun when the coarser one is complete: for
-each there is added what a tile takes that is alone on the device, which is counted on a field of one tile, and is too
-little where a block has several tiles at a time.
+other compressors' published speeds are.
 
 A field of 64^3 has fewer tiles than a device has room for. Its time is modelled as what its launches cost, which is
-assumed (LAUNCH_US), and the longest chain of each, of one tile after another through the lattices.
+assumed (LAUNCH_US), and the longest chain of each for one tile.
 """
 
 from __future__ import annotations
@@ -59,17 +54,12 @@ SIMT = ROOT / "tests/simt"
 MODEL_VALUES = 2**27
 #: What a launch costs by itself, at least and at most: assumed, not measured.
 LAUNCH_US = (2, 4)
-#: They do the same whatever the field: choose the spline codec's model, copy its sample and its coarsest lattice.
-OF_ANY_FIELD = ("model_kernel", "copy_boxes_kernel", "gather_kernel")
 #: Of other compressors' kernels, published speeds over modelled ones: least, mean, most (docs/performance.md).
 PUBLISHED = (0.21, 0.39, 0.58)
 ONE_TILE = "turbulence 8x16x32 f32 (one tile), rel 1e-3"
 SMALL = "turbulence 64^3 f32, rel 1e-3"
 #: What is compared, by the name of its column.
 COMPARED = ("threads", "warp instructions", "wavefronts", "sectors", "chain")
-DIRECTIONS = ("compress", "decompress")
-LORENZO, SPLINE = "lorenzo", "spline"
-PREDICTORS = (LORENZO, SPLINE)
 
 
 class Processor(NamedTuple):
@@ -107,7 +97,6 @@ class Kernel(NamedTuple):
     warps_of_processor: Mapping[int, int]  # that fit a multiprocessor, by architecture
     launches: int = 1
     longest_chains: int = 0  # the longest of each launch, added up
-    axes: int = 0  # halved, of a kernel for so many
     lines: Mapping[str, int] = {}  # instructions of threads, by line of the source
 
     @property
@@ -123,7 +112,6 @@ class Kernel(NamedTuple):
 
 class Row(NamedTuple):
     field: str
-    predictor: str
     direction: str
     kernel: str
 
@@ -136,7 +124,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def work() -> Iterator[str]:
         names = [options.base] if options.alone else [options.base, options.head]
-        *base, head = count_all(names, options.keep, options.predictor)
+        *base, head = count_all(names, options.keep)
         tables = [kernels_table(head), calls_table(head), times_table(head), predictions_table(head), small_table(head)]
         tables += [line_table(head, options.lines)] if options.lines else []
         tables += [change_table(base[0], head, *names)] if base else []
@@ -152,7 +140,6 @@ def main(words: Sequence[str] | None = None) -> int:
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = commits.parser(__doc__)
     add = parser.add_argument
-    add("--predictor", choices=PREDICTORS, nargs="+", default=PREDICTORS, help="count these codecs (default: both)")
     add("--alone", action="store_true", help="count BASE only")
     add("--lines", type=int, default=0, metavar="N", help="show the N busiest lines of each kernel")
     add("--json", type=Path, metavar="FILE", help="keep the counts of HEAD here")
@@ -162,17 +149,17 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 # ------------------------------------------------------------------------------------------------- counting
 
 
-def count_all(commits: Sequence[str], keep: Path | None, predictors: Sequence[str]) -> list[Counts]:
+def count_all(commits: Sequence[str], keep: Path | None) -> list[Counts]:
     with tempfile.TemporaryDirectory(prefix="cusz-counts-") as scratch:
         builds = (keep or Path(scratch)).resolve()
         folders = [build(commit, builds) for commit in commits]
-        return [count(folder, predictors) for folder in folders]
+        return [count(folder) for folder in folders]
 
 
-def count(folder: Path, predictors: Sequence[str]) -> Counts:
+def count(folder: Path) -> Counts:
     """Of a commit's build. Each side has a process of its own: its library's name is the same."""
     say(f"counting {folder.name}")
-    calls, how = runner.apart(count_here, folder, predictors, limit=3600)
+    calls, how = runner.apart(count_here, folder, limit=3600)
     if how is not None:
         raise Failure(f"{folder.name} cannot be counted: {how}", "Run pytest tests/ptx.")
     registers = json.loads((folder / "registers.json").read_text())
@@ -180,7 +167,7 @@ def count(folder: Path, predictors: Sequence[str]) -> Counts:
     for call in calls:
         for name, of_kernel in by_kernel(call["launches"]).items():
             kernel = summed(of_kernel, call["values"], registers)
-            row = Row(call["field"], call["predictor"], call["direction"], name)
+            row = Row(call["field"], call["direction"], name)
             found[row] = kernel._replace(lines=call["lines"][name])
     return found
 
@@ -212,29 +199,22 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
         values, int(largest["grid"][0]), threads, shared, sum(classes.values()), total("warp_instructions"),
         total("shared_wavefronts"), total("shared_accesses"), sectors,
         total("chain_sum"), max(int(launch["chain_longest"]) for launch in launches), total("warps"), classes, fit,
-        len(launches), total("chain_longest"), halved_axes(largest["kernel"]),
+        len(launches), total("chain_longest"),
     )  # fmt: skip
 
 
-def halved_axes(kernel: str) -> int:
-    """Of a kernel's mangled name; 0 where it is for any number of them."""
-    found = re.search(r"_spline_kernelI\w*?TileShapeE(\d)", kernel)
-    return int(found[1]) if found else 0
-
-
-def count_here(folder: Path, predictors: Sequence[str]) -> list[dict[str, Any]]:
-    """The launches of both directions for every field and predictor."""
+def count_here(folder: Path) -> list[dict[str, Any]]:
+    """The launches of both directions for every field."""
     sys.path[:0] = [str(SIMT), str(SIMT.parent / "ptx")]
     from ptx_library import PtxLibrary
     from simt_library import CPU, DEVICE, REL, Context
 
     ptx = folder / "ptx/kernels.ptx"
-    text = ptx.read_text()
-    library, sources = PtxLibrary(folder / "lib/libcusz_core.so.0"), source_lines(text)
+    library, sources = PtxLibrary(folder / "lib/libcusz_core.so.0"), source_lines(ptx.read_text())
     calls: list[dict[str, Any]] = []
 
-    def counted(field: str, predictor: str, direction: str, values: int) -> None:
-        call = {"field": field, "predictor": predictor, "direction": direction, "values": values}
+    def counted(field: str, direction: str, values: int) -> None:
+        call = {"field": field, "direction": direction, "values": values}
         lines = {
             gpu_resources.short_name(kernel): by_source({line: n for line, (_, n) in of_kernel.items()}, sources)
             for kernel, of_kernel in library.lines().items()
@@ -244,20 +224,13 @@ def count_here(folder: Path, predictors: Sequence[str]) -> list[dict[str, Any]]:
 
     with library.kernels_of(ptx), Context(library) as context:
         for name, (x, rel) in fields().items():
-            for predictor in known_predictors(predictors, text):
-                options = {} if predictor == LORENZO else {"predictor": predictor}
-                wanted = context.compress(x, rel, REL, backend=CPU, **options)
-                if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE, **options) != wanted:
-                    raise Failure(f"the archive of {name} is not that of the CPU")
-                counted(name, predictor, "compress", x.size)
-                context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
-                counted(name, predictor, "decompress", x.size)
+            wanted = context.compress(x, rel, REL, backend=CPU)
+            if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE) != wanted:
+                raise Failure(f"the archive of {name} is not that of the CPU")
+            counted(name, "compress", x.size)
+            context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
+            counted(name, "decompress", x.size)
     return calls
-
-
-def known_predictors(predictors: Sequence[str], ptx: str) -> list[str]:
-    """Those that there are kernels of."""
-    return [name for name in predictors if name == LORENZO or "write_spline_kernel" in ptx]
 
 
 def source_lines(text: str) -> list[str]:
@@ -350,40 +323,16 @@ def sample_rate(values: int) -> int:
     return rate
 
 
-def lattices(values: int, axes: int) -> int:
-    """Of a pyramid, without the coarsest, whose 512 values or fewer are stored by themselves."""
-    n = 0
-    while values > 512:
-        values, n = values >> axes, n + 1
-    return n
-
-
-def counted_share(values: int, axes: int) -> float:
-    """Of a field's values, how many of all lattices are counted for the model (docs/format_v2.md, section 10)."""
-    coarser = 2.0**-axes
-    rate = sample_rate(values)
-    first, second = 1 / rate, 1.0
-    if rate == 16:  # fewer tiles, and of lattice 1 what they need
-        edges = {1: (4096,), 2: (64, 64), 3: (8, 16, 32)}[axes]
-        first, second = 1 / 32, math.prod((edge // 2 + 4) / (edge // 2) for edge in edges) / 32
-    return first + second * coarser + coarser**2 / (1 - coarser)
-
-
 def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
     """Seconds that each limit alone would take, for MODEL_VALUES values."""
     cycle = 1e-9 / processor.ghz
     of_all = cycle / processor.multiprocessors
-    is_same = kernel.blocks == 1 or name.startswith(OF_ANY_FIELD)
-    scale = 1.0 if is_same else MODEL_VALUES / kernel.values
+    scale = 1.0 if kernel.blocks == 1 else MODEL_VALUES / kernel.values
     if name.startswith("count_kernel"):
         scale *= sample_rate(kernel.values) / sample_rate(MODEL_VALUES)
-    if name.startswith("count_spline_kernel"):
-        scale *= counted_share(MODEL_VALUES, kernel.axes) / counted_share(kernel.values, kernel.axes)
     fit = kernel.warps_of_processor.get(processor.architecture, 0)
     if kernel.blocks == 1:  # one multiprocessor does it all, however large the field is
         of_all, latency = cycle, kernel.chain_longest * cycle
-    elif name == "model_kernel":  # a few blocks, the last of which goes on alone
-        latency = kernel.longest_chains * cycle
     else:
         latency = kernel.chain_sum * scale * of_all / fit if fit else float("inf")
     return {
@@ -417,7 +366,7 @@ def beyond(base: Counts, head: Counts, limit: float) -> list[tuple[Row, str]]:
 
 ARCHITECTURES = sorted({processor.architecture for processor in PROCESSORS.values()})
 #: Heads of the columns of a row's or call's names, and of warps that fit.
-OF_CALL = ("field", "predictor", "direction")
+OF_CALL = ("field", "direction")
 WARPS = [f"warps an SM, sm_{n}" for n in ARCHITECTURES]
 
 
@@ -425,13 +374,13 @@ def warps_of(kernel: Kernel) -> list[str]:
     return [str(kernel.warps_of_processor.get(n, "–")) for n in ARCHITECTURES]
 
 
-def large_calls(counts: Counts) -> Iterator[tuple[tuple[str, str, str], dict[str, Kernel]]]:
+def large_calls(counts: Counts) -> Iterator[tuple[tuple[str, str], dict[str, Kernel]]]:
     """The calls on fields that are not small, each with its kernels by name."""
-    for call in dict.fromkeys(row[:3] for row in counts if row.field not in (SMALL, ONE_TILE)):
-        yield call, {row.kernel: kernel for row, kernel in counts.items() if row[:3] == call}
+    for call in dict.fromkeys(row[:2] for row in counts if row.field not in (SMALL, ONE_TILE)):
+        yield call, {row.kernel: kernel for row, kernel in counts.items() if row[:2] == call}
 
 
-def gigabytes(call: tuple[str, str, str]) -> float:
+def gigabytes(call: tuple[str, str]) -> float:
     return MODEL_VALUES * (8 if " f64" in call[0] else 4) / 1e9
 
 
@@ -443,29 +392,25 @@ def kernels_table(counts: Counts) -> str:
         cells = [f"{k.threads / k.values:.2f}", f"{k.active_lanes:.1f}", f"{k.wavefronts / k.values:.3f}"]
         cells += [f"{k.wavefronts / k.accesses:.2f}" if k.accesses else "–", f"{k.sectors / k.values:.3f}"]
         lines.append([*row, *cells, f"{k.chain_sum / k.values:.2f}", str(k.chain_longest), *warps_of(k)])
-    return table(head, lines, len(head) - 4)
+    return table(head, lines, len(head) - len(OF_CALL) - 1)
 
 
 def calls_table(counts: Counts) -> str:
     """Of all kernels of each call; warps that fit are those of the kernel that executes most instructions."""
-    head = [*OF_CALL, "launches", *(f"{name} a value" for name in ("thread instructions", *COMPARED[1:]))]
-    head += [*WARPS, "warp instructions over Lorenzo's"]
+    head = [*OF_CALL, "launches", *(f"{name} a value" for name in ("thread instructions", *COMPARED[1:])), *WARPS]
     lines = []
-    for call in dict.fromkeys(row[:3] for row in counts):
+    for call in dict.fromkeys(row[:2] for row in counts):
         kernels = kernels_of(counts, *call)
         busiest = max(kernels, key=lambda kernel: kernel.warp_instructions)
         cells = [str(sum(kernel.launches for kernel in kernels))]
         cells += [f"{sum(kernel.compared[name] for kernel in kernels):.3f}" for name in COMPARED]
-        field, _, direction = call
-        of_lorenzo = sum(kernel.warp_instructions for kernel in kernels_of(counts, field, LORENZO, direction))
-        own = sum(kernel.warp_instructions for kernel in kernels)
-        lines.append([*call, *cells, *warps_of(busiest), f"{own / of_lorenzo:.2f}" if of_lorenzo else "–"])
-    return table(head, lines, len(head) - 3)
+        lines.append([*call, *cells, *warps_of(busiest)])
+    return table(head, lines, len(head) - len(OF_CALL))
 
 
-def kernels_of(counts: Counts, field: str, predictor: str, direction: str) -> list[Kernel]:
+def kernels_of(counts: Counts, field: str, direction: str) -> list[Kernel]:
     """Those of a call."""
-    return [kernel for row, kernel in counts.items() if row[:3] == (field, predictor, direction)]
+    return [kernel for row, kernel in counts.items() if row[:2] == (field, direction)]
 
 
 def times_table(counts: Counts) -> str:
@@ -474,14 +419,12 @@ def times_table(counts: Counts) -> str:
         cells = []
         for processor in PROCESSORS.values():
             parts = {name: modelled(name, k, processor) for name, k in kernels.items()}
-            between = waiting(counts, call, processor)
-            seconds = sum(time for time, _ in parts.values()) + between
+            seconds = sum(time for time, _ in parts.values())
             if not math.isfinite(seconds):
                 cells.append("does not fit as it was counted")
                 continue
             longest = sorted(parts.items(), key=lambda item: -item[1][0])[:3]
             told = [f"{name} {time * 1e6:.0f} us ({which})" for name, (time, which) in longest]
-            told += [f"waiting {between * 1e6:.0f} us"] if call[1] == SPLINE else []
             cells.append(f"{gigabytes(call) / seconds:.0f} GB/s: {', '.join(told)}")
         lines.append([*call, *cells])
     return table([*OF_CALL, *(f"{name}, modelled" for name in PROCESSORS)], lines)
@@ -494,52 +437,27 @@ def predictions_table(counts: Counts) -> str:
         for name, processor in PROCESSORS.items():
             of_kernels = [limits(kernel, k, processor) for kernel, k in kernels.items()]
             totals = {limit: sum(each[limit] for each in of_kernels) for limit in of_kernels[0]}
-            between = waiting(counts, call, processor)
-            speed = gigabytes(call) / (sum(max(each.values()) for each in of_kernels) + between)
-            cells = [f"{seconds * 1e6:.0f}" for seconds in (*totals.values(), between)]
+            speed = gigabytes(call) / sum(max(each.values()) for each in of_kernels)
+            cells = [f"{seconds * 1e6:.0f}" for seconds in totals.values()]
             low, mean, high = (share * speed for share in PUBLISHED)
             cells += [f"{speed:.0f}", f"{gigabytes(call) / totals['issue']:.0f}"]
             lines.append([*call, name, *cells, f"{low:.0f} to {high:.0f}, in the mean {mean:.0f}"])
-    head = [*OF_CALL, "GPU", "issue", "shared", "memory", "latency", "between lattices", "modelled", "issue alone"]
+    head = [*OF_CALL, "GPU", "issue", "shared", "memory", "latency", "modelled", "issue alone"]
     return table([*head, "predicted"], lines)
 
 
-def through_lattices(counts: Counts, direction: str) -> dict[str, int]:
-    """Cycles that one tile alone takes, by kernel, of kernels that go through all lattices."""
-    return {
-        row.kernel: k.chain_longest
-        for row, k in counts.items()
-        if row[:3] == (ONE_TILE, SPLINE, direction) and "_spline_kernel" in row.kernel
-    }
-
-
-def waiting(counts: Counts, call: tuple[str, str, str], processor: Processor) -> float:
-    """Seconds for which a device is not full as lattices are complete one after another, at least."""
-    axes = max(kernel.axes for kernel in kernels_of(counts, *call))
-    if axes == 0:  # no pyramid
-        return 0.0
-    cycles = sum(through_lattices(counts, call[2]).values())
-    return (lattices(MODEL_VALUES, axes) - 1) * cycles * 1e-9 / processor.ghz
-
-
 def small_table(counts: Counts) -> str:
-    """A field of 64^3, of which all tiles of a lattice are worked on at once."""
+    """A field of 64^3, of which all tiles are worked on at once."""
     lines = []
-    for call in dict.fromkeys(row[:3] for row in counts if row.field == SMALL):
-        _, predictor, direction = call
-        kernels = kernels_of(counts, *call)
-        launches = sum(kernel.launches for kernel in kernels)
-        cycles = sum(kernel.longest_chains for kernel in kernels_of(counts, ONE_TILE, predictor, direction))
-        axes = max(kernel.axes for kernel in kernels)
-        if axes > 0:
-            more = lattices(64**3, axes) - 1
-            cycles += more * sum(through_lattices(counts, direction).values())
+    for direction in dict.fromkeys(row.direction for row in counts if row.field == SMALL):
+        launches = sum(kernel.launches for kernel in kernels_of(counts, SMALL, direction))
+        cycles = sum(kernel.longest_chains for kernel in kernels_of(counts, ONE_TILE, direction))
         cells = []
         for processor in PROCESSORS.values():
             low, high = (launches * cost + cycles * 1e-3 / processor.ghz for cost in LAUNCH_US)
             cells.append(f"{low:.0f} to {high:.0f} us")
-        lines.append([predictor, direction, launches, cycles, *cells])
-    return table(["64^3 f32", "direction", "launches", "cycles one after another", *PROCESSORS], lines)
+        lines.append([direction, launches, cycles, *cells])
+    return table(["64^3 f32", "launches", "cycles one after another", *PROCESSORS], lines)
 
 
 def line_table(counts: Counts, n: int) -> str:

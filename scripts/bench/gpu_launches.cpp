@@ -14,8 +14,6 @@
 #include "codec/cuda/logarithms.hpp"
 #include "codec/cuda/sample_boxes.hpp"
 #include "codec/lorenzo/cuda/kernels.hpp"
-#include "codec/spline/cuda/kernels.hpp"
-#include "codec/spline/cuda/rans_model.hpp"
 
 namespace {
 
@@ -127,26 +125,11 @@ void decompression() {
         [](const TileBatch& batch) { decompress_tiles(DecompressArguments<T, Huffman>{.batch = batch}, nullptr); });
 }
 
-// How many tiles a block reads at a time depends on its shared memory.
 template <class T>
-void pyramids() {
-    constexpr const char* axes[] = {"1 axis halved", "2 axes halved", "3 axes halved"};
-    for (std::uint32_t n_axes = 1; n_axes <= 3; ++n_axes) {
-        purpose = axes[n_axes - 1];
-        count_spline(SplineCountArguments<T>{.sample = cusz::Sample(1, 5)}, n_axes, 1, nullptr);
-        write_spline(SplineWriteArguments<T>{}, n_axes, 1, nullptr);
-        SplineReadArguments<T> read{};
-        read.work.tiles_of_block = plan_spline<T>(SplineKernel::read, n_axes, 0).tiles_of_block;
-        read_spline(read, n_axes, 1, nullptr);
-    }
-    purpose = "";
-    patch_spline(SplineReadArguments<T>{}, nullptr);
-    GatherArguments<T> points{};
-    for (std::uint64_t& extent : points.extent) extent = 1;
-    gather(points, nullptr);
-    CopyBoxesArguments<T> boxes{};
-    boxes.n_boxes = 1;
-    copy_boxes(boxes, nullptr);
+void boxes() {
+    CopyBoxesArguments<T> a{};
+    a.n_boxes = 1;
+    copy_boxes(a, nullptr);
 }
 
 template <class T>
@@ -180,9 +163,8 @@ int main(int, char** arguments) {
     PieceArguments piece{};
     piece.n = 1;
     sum_pieces(piece, nullptr);
-    choose_model(ModelArguments{}, nullptr);
-    pyramids<float>();
-    pyramids<double>();
+    boxes<float>();
+    boxes<double>();
     logarithms<float>();
     logarithms<double>();
 }

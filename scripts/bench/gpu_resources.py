@@ -98,8 +98,7 @@ def _include_folder(nvcc: str) -> str:
 
 def _launching(nvcc: str, objects: Sequence[Path], program: Path) -> Path:
     """Makes the program that says how kernels are launched (gpu_launches.cpp)."""
-    archive = CORE / "src/archive"
-    own = [Path(__file__).with_name("gpu_launches.cpp"), archive / "tiling.cpp", archive / "pyramid.cpp"]
+    own = [Path(__file__).with_name("gpu_launches.cpp"), CORE / "src/archive/tiling.cpp"]
     folders = ["-I", CORE / "src", "-I", CORE / "include", "-isystem", _include_folder(nvcc)]
     _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *own, *objects, "-o", program)
     return program
@@ -146,7 +145,7 @@ def joined(compiled: Iterable[Row], launches: Mapping[int, Iterable[Launch]]) ->
 
 def short_name(mangled: str) -> str:
     """compress_kernel<float> of _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE."""
-    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:[fd]?E|N|L))?", mangled)
+    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:[fd]?E|N))?", mangled)
     assert found is not None, mangled
     types = {"f": "<float>", "d": "<double>", None: ""}
     return found[1] + types[found[2]]

@@ -29,7 +29,7 @@ def kernel(**changes):
 
 
 def of_row(made, field="waves f32"):
-    return {counts.Row(field, "lorenzo", "compress", "compress_kernel<float>"): made}
+    return {counts.Row(field, "compress", "compress_kernel<float>"): made}
 
 
 def test_launches_of_a_kernel_are_added_up():
@@ -96,19 +96,6 @@ def test_what_each_limit_is(monkeypatch):
     assert counts.modelled("k", kernel(), unknown) == (float("inf"), "latency")
 
 
-def test_kernels_that_do_the_same_for_any_field():
-    processor = counts.Processor(90, 100, 2.0, 1000)
-    made = counts.summed([launch(), launch(chain_longest=70)], 100, REGISTERS)
-    assert counts.limits("model_kernel", made, processor) == pytest.approx(
-        {
-            "issue": 20 / 4 / 100 * 0.5e-9,
-            "shared": 12 / 100 * 0.5e-9,
-            "memory": 18 * 32 / 1e12,
-            "latency": (90 + 70) * 0.5e-9,
-        }
-    )
-
-
 def test_a_larger_field_is_counted_in_fewer_tiles():
     assert [counts.sample_rate(2**n) for n in (10, 18, 19, 21, 22, 27)] == [1, 1, 2, 8, 16, 16]
     processor = counts.PROCESSORS["H100"]
@@ -127,13 +114,11 @@ def test_more_than_the_limit_fails(monkeypatch, capsys, now, options, status):
     assert counts.main(options) == status
     shown = capsys.readouterr()
     assert f"{now / 10 - 100:+.2f}%" in shown.out
-    assert ("above HEAD: warp instructions, waves f32, lorenzo, compress, compress_kernel<float>" in shown.err) == bool(
-        status
-    )
+    assert ("above HEAD: warp instructions, waves f32, compress, compress_kernel<float>" in shown.err) == bool(status)
 
 
 def test_kernels_of_one_side_are_shown_and_do_not_fail(monkeypatch, capsys):
-    other = {counts.Row("waves f32", "spline", "compress", "new_kernel"): kernel()}
+    other = {counts.Row("waves f32", "compress", "new_kernel"): kernel()}
     monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(kernel()), other])
     assert counts.main([]) == 0
     out = capsys.readouterr().out
@@ -141,105 +126,38 @@ def test_kernels_of_one_side_are_shown_and_do_not_fail(monkeypatch, capsys):
     assert "new_kernel | new" in out
 
 
-def test_commits_without_kernels_of_the_spline_pipeline():
-    both = ["lorenzo", "spline"]
-    assert counts.known_predictors(both, ".entry _ZN4cusz4cuda19write_spline_kernelIfEE(") == both
-    assert counts.known_predictors(both, ".entry _ZN4cusz4cuda12piece_kernelE(") == ["lorenzo"]
-    assert counts.known_predictors(["spline"], "") == []
-
-
 def test_kernels_of_a_call_are_added_up(monkeypatch, capsys):
     rows = {
-        **of_row(kernel(warp_instructions=1000)),
-        counts.Row("waves f32", "spline", "compress", "model_kernel"): counts.summed(
+        counts.Row("waves f32", "compress", "book_kernel"): counts.summed(
             [launch(kernel="other", warp_instructions=300)] * 4, 100, REGISTERS
         ),
-        counts.Row("waves f32", "spline", "compress", "write_kernel"): kernel(warp_instructions=1300),
-        counts.Row("waves f32", "spline", "decompress", "read_kernel"): kernel(),
+        **of_row(kernel(warp_instructions=1300)),
+        counts.Row("waves f32", "decompress", "decompress_kernel"): kernel(),
     }
     monkeypatch.setattr(counts, "count_all", lambda *_: [rows])
     assert counts.main(["--alone", "abc"]) == 0
     shown = [
         line for line in capsys.readouterr().out.splitlines() if line.startswith("| waves f32") and "kernel" not in line
     ]
-    assert shown[:3] == [
-        "| waves f32 | lorenzo | compress | 1 | 3.200 | 10.000 | 0.060 | 0.090 | 6.400 | 16 | 24 | 1.00 |",
-        "| waves f32 | spline | compress | 5 | 16.000 | 25.000 | 0.300 | 0.450 | 32.000 | 16 | 24 | 2.50 |",
-        "| waves f32 | spline | decompress | 1 | 3.200 | 0.100 | 0.060 | 0.090 | 6.400 | 16 | 24 | – |",
+    assert shown[:2] == [
+        "| waves f32 | compress | 5 | 16.000 | 25.000 | 0.300 | 0.450 | 32.000 | 16 | 24 |",
+        "| waves f32 | decompress | 1 | 3.200 | 0.100 | 0.060 | 0.090 | 6.400 | 16 | 24 |",
     ]
-
-
-SPLINE_NAME = "_ZN4cusz4cuda19write_spline_kernelIfLNS_9TileShapeE3EEEvNS0_20SplineWriteArgumentsIT_EE"
-
-
-def test_halved_axes():
-    assert counts.halved_axes(SPLINE_NAME) == 3
-    assert counts.halved_axes(SPLINE_NAME.replace("kernelIf", "kernelId").replace("E3E", "E1E")) == 1
-    assert counts.halved_axes("_ZN4cusz4cuda19patch_spline_kernelIfEEvNS0_19SplineReadArgumentsIT_EE") == 0
-    assert counts.halved_axes(NAME) == 0
-    assert counts.halved_axes(NAME.replace("8Pipeline", "9TileShapeE2")) == 0
-
-
-def test_lattices_and_what_is_counted_of_them():
-    assert [counts.lattices(n, 3) for n in (512, 513, 4096, 64**3, 2**27)] == [0, 1, 1, 3, 6]
-    assert [counts.lattices(2**27, axes) for axes in (2, 1)] == [9, 18]
-    assert counts.counted_share(2**18, 2) == pytest.approx(4 / 3)  # everything
-    assert counts.counted_share(2**21, 3) == pytest.approx(1 / 8 + 1 / 7)
-    around = 8 / 4 * 12 / 8 * 20 / 16  # points of lattice 1, over those of the tile
-    assert counts.counted_share(2**27, 3) == pytest.approx(1 / 32 + around / 32 / 8 + 1 / 7 - 1 / 8)
-    made = kernel()._replace(values=2**21, axes=3)
-    processor = counts.PROCESSORS["H100"]
-    plain, sampled = (counts.limits(f"{name}_spline_kernel", made, processor)["issue"] for name in ("write", "count"))
-    assert plain / sampled == pytest.approx((1 / 8 + 1 / 7) / counts.counted_share(2**27, 3))
-
-
-def test_the_spline_pipeline_waits_for_coarser_lattices(monkeypatch, capsys):
-    large = kernel()._replace(axes=3)
-    alone = kernel(chain_longest=1_980_000)  # a millisecond
-    rows = {
-        **of_row(kernel()),
-        counts.Row("waves f32", "spline", "compress", "write_spline_kernel<float>"): large,
-        counts.Row(counts.ONE_TILE, "spline", "compress", "write_spline_kernel<float>"): alone,
-        counts.Row(counts.ONE_TILE, "spline", "compress", "model_kernel"): alone,  # once, not for every lattice
-        counts.Row(counts.ONE_TILE, "spline", "decompress", "read_spline_kernel<float>"): alone,
-    }
-    monkeypatch.setattr(counts, "count_all", lambda *_: [rows])
-    assert counts.main(["--alone", "abc"]) == 0
-    shown = [line for line in capsys.readouterr().out.splitlines() if "GB/s" in line]
-    assert [line.split(" | ")[1] for line in shown] == ["lorenzo", "spline"]
-    assert "waiting" not in shown[0]
-    assert "waiting 5000 us" in shown[1].split(" | ")[-2]  # for 5 lattices, on an H100
-    table = counts.predictions_table(rows).splitlines()
-    of_h100 = [line.split(" | ") for line in table if "spline" in line and "H100" in line]
-    assert [cells[8:10] for cells in of_h100] == [["5000", "105"]]  # 0.54 GB in 5 ms and 0.14
-    assert of_h100[0][-1] == "22 to 61, in the mean 41 |"
-    call = ("waves f32", "spline", "compress")
-    assert counts.waiting(rows, call, counts.PROCESSORS["H100"]) == pytest.approx(5e-3)
 
 
 def test_a_small_field_takes_launches_and_chains():
     launches = [launch(chain_longest=n) for n in (1_980_000, 990_000)]
     twice = counts.summed(launches, 100, REGISTERS)
     assert twice.longest_chains == 2_970_000
-    write = kernel(kernel=SPLINE_NAME, chain_longest=1_980_000)
-    assert write.axes == 3
-
-    def row(field, predictor, name):
-        return counts.Row(field, predictor, "compress", name)
-
     rows = {
-        row(counts.SMALL, "spline", "write_spline_kernel<float>"): write,
-        row(counts.SMALL, "spline", "model_kernel"): twice,
-        row(counts.ONE_TILE, "spline", "write_spline_kernel<float>"): write,
-        row(counts.ONE_TILE, "spline", "model_kernel"): twice,
-        row(counts.SMALL, "lorenzo", "compress_kernel<float>"): kernel(),
-        row(counts.ONE_TILE, "lorenzo", "compress_kernel<float>"): twice,
+        **of_row(kernel(), counts.SMALL),
+        **of_row(twice, counts.ONE_TILE),
+        counts.Row(counts.SMALL, "decompress", "start_kernel"): twice,
     }
-    spline, lorenzo = counts.small_table(rows).splitlines()[2:]
-    cycles = 3 * 1_980_000 + 2_970_000  # three lattices
-    assert spline.startswith(f"| spline | compress | 3 | {cycles} | ")
-    assert spline.split(" | ")[5] == "4506 to 4512 us"  # an H100
-    assert lorenzo.split(" | ")[5] == "1502 to 1504 us"
+    compress, decompress = counts.small_table(rows).splitlines()[2:]
+    assert compress.startswith("| compress | 1 | 2970000 | ")
+    assert compress.split(" | ")[4] == "1502 to 1504 us"  # an H100
+    assert decompress.startswith("| decompress | 2 | 0 | ")
 
 
 def test_blocks_that_need_more_memory_than_a_processor_has():
@@ -278,17 +196,17 @@ def test_lines_of_the_source(monkeypatch, capsys):
 """
     sources = counts.source_lines(ptx)
     assert sources == ["?"] * 2 + ["kernels.cu:48"] * 2 + ["tile.cuh:27"] * 6
-    other = ptx.replace("kernels.cu", "rans_model.cu").replace("tile.cuh", "block.cuh")
+    other = ptx.replace("kernels.cu", "logarithms.cu").replace("tile.cuh", "block.cuh")
     of_two_files = counts.source_lines(f".version 9.0\n{ptx}.version 9.0\n{other}")
     assert of_two_files[3] == "kernels.cu:48"
-    assert of_two_files[3 + len(sources) + 1] == "rans_model.cu:48"
+    assert of_two_files[3 + len(sources) + 1] == "logarithms.cu:48"
     assert len(of_two_files) == 2 * (len(sources) + 1)
     lines = counts.by_source({4: 100, 6: 300, 7: 20}, sources)
     assert lines == {"kernels.cu:48": 100, "tile.cuh:27": 320}
     monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(kernel()._replace(lines=lines))])
     assert counts.main(["--alone", "--lines=1"]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if "`" in line]
-    assert shown == ["| waves f32 | lorenzo | compress | compress_kernel<float> | `tile.cuh:27` | 3.20 |"]
+    assert shown == ["| waves f32 | compress | compress_kernel<float> | `tile.cuh:27` | 3.20 |"]
 
 
 def test_failures_say_what_to_do(monkeypatch, capsys):

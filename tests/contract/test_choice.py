@@ -1,4 +1,4 @@
-"""predictor="auto" takes the spline codec where it saves 5%, and either way the spline codec is set to the
+"""predictor="auto" takes the spline codec where its archive is shorter, and either way the spline codec is set to the
 field."""
 
 from __future__ import annotations
@@ -62,16 +62,19 @@ def test_smooth_fields_are_interpolated(shape: tuple[int, ...], dtype: np.dtype)
     for eb, mode in ((1e-2, "rel"), (1e-3, "abs")):
         x = waves(shape, dtype)
         assert is_one_of_the_others(x, eb, mode) == 2
-        assert len(compressed(x, eb, mode, "spline")) <= 0.95 * len(compressed(x, eb, mode, "lorenzo"))
+        assert len(compressed(x, eb, mode, "spline")) <= 0.99 * len(compressed(x, eb, mode, "lorenzo"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", BIG, ids=str)
-def test_noise_is_not(shape: tuple[int, ...], dtype: np.dtype) -> None:
-    x = noise(shape, dtype)
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 1])
+def test_the_shorter_one_is_taken(share: float, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Or one that is longer by a fiftieth at most: waves with some noise, and noise alone."""
+    x = ((1 - share) * waves(shape, F64) + share * noise(shape, F64)).astype(dtype)
     for eb, mode in ((1e-2, "rel"), (1e-3, "abs"), (1e-4, "rel")):
-        assert is_one_of_the_others(x, eb, mode) == 1
-        assert len(compressed(x, eb, mode, "spline")) > 0.95 * len(compressed(x, eb, mode, "lorenzo"))
+        is_one_of_the_others(x, eb, mode)
+        lengths = {predictor: len(compressed(x, eb, mode, predictor)) for predictor in ("lorenzo", "spline", "auto")}
+        assert lengths["auto"] <= 1.02 * min(lengths.values())
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -82,17 +85,15 @@ def test_what_leaves_nothing_to_choose(dtype: np.dtype) -> None:
         (nan, 0.1, "abs", {}),
         (nan, 0.1, "rel", {}),
         (fill, 0.1, "abs", {"fill": 1e20}),
+        (constant, 0.1, "abs", {}),
         (constant, 0.1, "rel", {}),
-        (waves((40, 50), dtype), 0.0, "abs", {}),
-        (waves((40, 50), dtype), 1e-310, "abs", {}),
-        (waves((6, 7), dtype), 1e-3, "rel", {}),
+        (waves((6, 7), dtype), 1e-3, "rel", {}),  # Lorenzo's header alone is longer
         (waves((9,), dtype), 1e-3, "abs", {}),
         (waves((4, 3, 2), dtype), 0.1, "abs", {}),
-        (waves((0, 9), dtype), 0.1, "abs", {}),
     ):
-        assert is_one_of_the_others(x, eb, mode, **options) == 1
-    # Every tile of it takes two bytes instead of ten.
-    assert is_one_of_the_others(constant, 0.1) == 2
+        assert is_one_of_the_others(x, eb, mode, **options) == 2
+    for x, eb in ((waves((40, 50), dtype), 0.0), (waves((40, 50), dtype), 1e-310), (waves((0, 9), dtype), 0.1)):
+        assert is_one_of_the_others(x, eb) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -154,7 +155,8 @@ def test_a_fourth_axis_takes_its_place() -> None:
 
 
 def test_all_axes_are_halved_where_they_are_alike() -> None:
-    assert cusz.inspect(compressed(waves((60, 70, 80), F32), 1e-2, "abs", "spline")).tile_shape == (8, 16, 32)
+    x = sum(np.cos(i / 9) for i in np.indices((64, 64, 64))).astype(F32)
+    assert cusz.inspect(compressed(x, 1e-3, "abs", "spline")).tile_shape == (8, 16, 32)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -227,11 +229,13 @@ def test_the_instruction_set_does_not_matter() -> None:
 
 
 def test_scratch_memory_does_not_grow_with_calls() -> None:
-    cases = list(fields())
-    for _ in range(2):
-        for _, x, eb, mode, fill in cases:
+    def kept() -> list[int]:
+        kept_after = []
+        for _, x, eb, mode, fill in fields():
             compressed(x, eb, mode, "auto", fill=fill)
-    kept = cusz.scratch_bytes()
-    for _, x, eb, mode, fill in cases:
-        compressed(x, eb, mode, "auto", fill=fill)
-        assert cusz.scratch_bytes() == kept
+            kept_after.append(cusz.scratch_bytes())
+        return kept_after
+
+    kept()
+    second = kept()
+    assert kept() == second

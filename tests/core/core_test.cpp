@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -147,7 +148,7 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
             const std::size_t bit = hash(h + k) % (8 * reach);
             bytes[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
         }
-        cusz_test::seal(bytes.get(), good.size, good.data[cusz::version_at]);
+        cusz_test::seal(bytes.get(), good.size, cusz_test::version_of(good.data.get(), good.size));
         cusz_info info{};
         info.struct_bytes = sizeof info;
         if (cusz_inspect(context, bytes.get(), good.size, &info) != CUSZ_OK || info.raw_bytes > 1 << 24) continue;
@@ -162,8 +163,8 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
     return decoded;
 }
 
-// Fields so large that the spline codec keeps no more than strips of finer lattices.
-void strips(cusz_context* context, bool few) {
+// Fields whose archives have several units in several lattices.
+void large_fields(cusz_context* context, bool few) {
     const std::vector<std::vector<std::uint64_t>> shapes = {{300'000}, {620, 530}, {110'000, 3}, {130, 64, 41}};
     for (std::size_t i = 0; i < shapes.size(); ++i)
         for (const Kind kind : {Kind::smooth, Kind::missing, Kind::jumps}) {
@@ -171,42 +172,39 @@ void strips(cusz_context* context, bool few) {
             const Case c{shapes[i], kind, 1e-2, CUSZ_ABS, 64, CUSZ_LOSSLESS_NONE, has_fill, CUSZ_PREDICTOR_SPLINE};
             const Bytes f32 = round_trip<float>(context, c, i), f64 = round_trip<double>(context, c, i);
             for (const Bytes* archive : {&f32, &f64}) {
-                demand(archive->data[cusz::version_at] == 2, "the spline codec");
+                demand(cusz_test::version_of(archive->data.get(), archive->size) == 2, "the spline codec");
                 damage(context, *archive, i, few ? 5 : 50);
             }
         }
 }
 
-// Tiles are decoded side by side, of which the last takes as many words as it can, also after its end: it has as many
-// units behind it as decoders may read there, and no more.
+// Units are decoded side by side, of which the last takes as many words as it can, also after its end: nothing lies
+// behind it.
 void words_beyond_the_end(cusz_context* context) {
-    namespace v2 = cusz_test::v2;
-    constexpr std::size_t margin = 64, head = 9; // units
-    const std::vector<std::uint64_t> shape = {16, 32, 64}, start = {8, 0, 0}, count = {8, 32, 64},
-                                     stride = {2048, 64, 1};
+    const std::vector<std::uint64_t> shape = {40, 64, 64}, start = {8, 0, 0}, count = {32, 64, 64},
+                                     stride = {4096, 64, 1};
     const Bytes good = round_trip<float>(
         context, {shape, Kind::smooth, 1e-3, CUSZ_ABS, 64, CUSZ_LOSSLESS_NONE, 0, CUSZ_PREDICTOR_SPLINE}, 1);
-    const std::size_t front = v2::body_offset(good.data.get(), good.size).value(),
-                      index = v2::index_offset(good.data.get(), good.size, front).value(),
-                      last = cusz::Pyramid(3, shape.data(), good.data[v2::halved_at]).n_tiles - 1;
-    const auto units = [&](std::size_t tile) { return cusz::get<std::uint16_t>(good.data.get(), index + 2 * tile); };
-    std::size_t from = index + (last + 2) / 2 * 4; // where the last tile begins
-    for (std::size_t tile = 0; tile < last; ++tile) from += 2 * units(tile);
-    demand(good.data[from] == 8, "a tile header, then the states of four lanes, then words");
-    for (std::size_t n = units(last) - margin; n <= units(last); ++n) {
-        const std::size_t size = (from + 2 * (n + margin) + 3) / 4 * 4;
-        const auto bytes = std::make_unique<std::uint8_t[]>(size);
-        std::memset(bytes.get(), 0xFF, size); // words of the rarest symbol
-        std::memcpy(bytes.get(), good.data.get(), from + 2 * head);
-        cusz::put(bytes.get(), index + 2 * last, static_cast<std::uint16_t>(n));
-        cusz::put(bytes.get(), v2::body_bytes_at, std::uint64_t{size - front});
-        cusz::put(bytes.get(), v2::stored_bytes_at, std::uint64_t{size - front});
-        cusz_test::seal(bytes.get(), size, 2);
-        std::vector<float> out(16 * 32 * 64);
-        const auto eight = cusz_decompress(context, bytes.get(), size, CUSZ_BACKEND_CPU, 1, out.data(), 4 * out.size()),
-                   four = cusz_decompress_box(context, bytes.get(), size, 1, start.data(), count.data(), stride.data(),
-                                              out.data());
-        demand(eight == CUSZ_ERROR_CORRUPT && four == CUSZ_ERROR_CORRUPT, "a tile of too few words");
+    const std::span whole(reinterpret_cast<const std::byte*>(good.data.get()), good.size);
+    const cusz_test::v2::Parts parts(whole);
+    const cusz::v2::Head::Entry last = parts.head.units.back();
+    const std::size_t begin = good.size - static_cast<std::size_t>(last.bytes),
+                      states = 2 + (std::size_t{4} << last.log2_lanes); // and the live tiles
+    demand(parts.head.units.size() > 4 && last.bytes > states + 256, "several units of several words");
+    for (std::size_t words = 0; words <= 128; ++words) {
+        const std::size_t bytes = states + 2 * words;
+        const auto cut = std::make_unique<std::uint8_t[]>(begin + bytes);
+        std::memset(cut.get(), 0xFF, begin + bytes); // words of the rarest symbol
+        std::memcpy(cut.get(), good.data.get(), begin + states);
+        cusz_test::v2::Parts changed = parts;
+        changed.head.units.back().bytes = bytes;
+        changed.write({reinterpret_cast<std::byte*>(cut.get()), begin + bytes});
+        std::vector<float> out(40 * 64 * 64);
+        const auto all = cusz_decompress(context, cut.get(), begin + bytes, CUSZ_BACKEND_CPU, 1, out.data(),
+                                         4 * out.size()),
+                   box = cusz_decompress_box(context, cut.get(), begin + bytes, 1, start.data(), count.data(),
+                                             stride.data(), out.data());
+        demand(all == CUSZ_ERROR_CORRUPT && box == CUSZ_ERROR_CORRUPT, "a unit of too few words");
     }
 }
 
@@ -317,7 +315,7 @@ int main(int argc, char** argv) {
             damaged += count;
         }
     }
-    strips(context, few);
+    large_fields(context, few);
     words_beyond_the_end(context);
     structures_of_other_versions(context);
     packed_blocks(context);

@@ -1,77 +1,72 @@
-// What the payload checksum of an archive of version 2 covers (docs/format_v2.md, sections 1, 2, 9).
+// The checksums of archives of version 2 (docs/format_v2.md, sections 1, 2, 9).
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <cstring>
+#include <span>
 #include <vector>
 
 #include "archive/checksum.hpp"
-#include "archive/header.hpp"
 #include "archive/pyramid.hpp"
-#include "archive/v2.hpp"
+#include "archive/v2/frame.hpp"
+#include "errors.hpp"
 
-namespace cusz_test {
+namespace cusz_test::v2 {
 
-inline void seal(std::uint8_t* archive, std::size_t size, unsigned version);
+// An archive of the spline codec, without a lossless stage, taken apart. Throws CORRUPT.
+struct Parts {
+    std::size_t front_bytes = 0;
+    cusz::v2::Front front;
+    cusz::v2::Head head;
+    std::size_t first_unit = 0;
 
-namespace v2 {
-
-inline constexpr std::size_t lossless_at = 50, halved_at = 54, body_bytes_at = 88, stored_bytes_at = 96,
-                             model_bytes_at = 112;
-
-// The number of bytes before the body, if the archive is long enough to have them.
-inline std::optional<std::size_t> body_offset(const std::uint8_t* archive, std::size_t size) {
-    if (size < cusz::v2::header_bytes) return std::nullopt;
-    const auto model = cusz::get<std::uint64_t>(archive, model_bytes_at);
-    if (model % 4 != 0 || model > size - cusz::v2::header_bytes) return std::nullopt;
-    return cusz::v2::header_bytes + static_cast<std::size_t>(model);
-}
-
-inline std::uint64_t part_of_units(std::uint64_t number, const std::uint8_t* data, std::size_t units) {
-    std::vector<std::uint8_t> padded((units + 1) / 2 * 4);
-    std::copy_n(data, 2 * units, padded.begin());
-    return cusz::part_of_sum(number, cusz::weigh(padded.data(), padded.size() / 4), units);
-}
-
-// Where the tile index begins, if the archive is long enough for the top before it.
-inline std::optional<std::size_t> index_offset(const std::uint8_t* archive, std::size_t size, std::size_t front) {
-    if (size < front + 8) return std::nullopt;
-    const auto top = cusz::get<std::uint64_t>(archive, front);
-    if (top > size - front - 8) return std::nullopt;
-    return front + 8 + static_cast<std::size_t>(top + 3) / 4 * 4;
-}
-
-// Seals the top, then gives the checksum of it and of the tiles, as far as the index leads to them; nothing if that
-// cannot be determined.
-inline std::optional<std::uint64_t> sum_of_tiles(std::uint8_t* archive, std::size_t size, std::size_t front) {
-    const auto ndim = std::clamp<std::int32_t>(archive[cusz::ndim_at], 1, CUSZ_MAX_NDIM);
-    const auto shape = cusz::get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(archive, cusz::shape_at);
-    std::uint64_t values = 1;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(ndim); ++i) {
-        if (shape[i] == 0 || shape[i] > (std::uint64_t{1} << 40) / values) return std::nullopt;
-        values *= shape[i];
+    explicit Parts(std::span<const std::byte> archive) : front(cusz::v2::read_front(archive, front_bytes)) {
+        if (front.kind == cusz::v2::Kind::spline && !front.has_zstd)
+            first_unit = cusz::v2::read_head(archive, front, front_bytes, head);
     }
-    const std::uint32_t halved = cusz::halvable_axes(ndim, shape.data(), archive[halved_at]);
-    const auto index_at = index_offset(archive, size, front);
-    if (halved == 0 || !index_at || *index_at > size) return std::nullopt;
-    const std::size_t index = *index_at;
-    cusz_test::seal(archive + front + 8, static_cast<std::size_t>(cusz::get<std::uint64_t>(archive, front)), 1);
-
-    const std::uint64_t n_tiles = cusz::Pyramid(ndim, shape.data(), halved).n_tiles;
-    std::uint64_t at = index + (n_tiles + 1) / 2 * 4,
-                  sum = part_of_units(n_tiles, archive + front, (index - front) / 2);
-    for (std::uint64_t t = 0; t < n_tiles && index + 2 * t + 2 <= size; ++t) {
-        const auto units = cusz::get<std::uint16_t>(archive, static_cast<std::size_t>(index + 2 * t));
-        if (at + 2u * units > size) break;
-        sum += part_of_units(t, archive + at, units);
-        at += 2u * units;
+    // Writes the head and all checksums.
+    void write(std::span<std::byte> archive) {
+        std::size_t end = archive.size();
+        if (first_unit > 0) {
+            end = first_unit + static_cast<std::size_t>(head.units[0].bytes);
+            find_checksums(archive, end);
+            const std::vector<std::byte> bytes = cusz::v2::write_head(front, front_bytes, head);
+            std::ranges::copy(bytes, archive.begin() + static_cast<std::ptrdiff_t>(front_bytes) + 4);
+        }
+        const std::uint32_t checksum = cusz::v2::checksum_of_head(archive.first(end), front_bytes);
+        std::memcpy(archive.data() + front_bytes, &checksum, sizeof checksum);
     }
-    return sum;
+
+private:
+    void find_checksums(std::span<const std::byte> archive, std::size_t at) {
+        const auto units = cusz::v2::units_of({front.layout.ndim, front.layout.shape.data(), head.how.axes});
+        std::size_t of_lattice = 0;
+        std::uint64_t sum = 0;
+        for (std::size_t u = 1, number = 0; u < units.size(); ++u, ++number) {
+            if (u > 1 && units[u].lattice != units[u - 1].lattice) {
+                head.checksums[of_lattice++] = cusz::fold(sum);
+                sum = number = 0;
+            }
+            const auto n = static_cast<std::size_t>(head.units[u].bytes);
+            const std::span unit = archive.subspan(at, n);
+            std::vector<std::byte> words(unit.begin(), unit.end());
+            while (words.size() % 4 != 0) words.push_back({});
+            sum += cusz::part(number, words.data(), words.size() / 4);
+            at += n;
+        }
+        if (units.size() > 1) head.checksums[of_lattice] = cusz::fold(sum);
+    }
+};
+
+// Writes all checksums if the archive can be taken apart.
+inline void seal(std::span<std::byte> archive) {
+    try {
+        Parts parts(archive);
+        if (parts.front_bytes + 4 <= archive.size()) parts.write(archive);
+    } catch (const cusz::Error&) { // it is refused as it is
+    }
 }
 
-} // namespace v2
-
-} // namespace cusz_test
+} // namespace cusz_test::v2

@@ -209,7 +209,8 @@ def test_a_large_block_is_sampled(tmp_path: Path) -> None:
     x = support.smooth((160, 128, 128), support.F32) + np.random.default_rng(0).normal(
         scale=1e-4, size=(160, 128, 128)
     ).astype(np.float32)
-    for goal in ({"psnr": 75}, {"ratio": 14}, {"ratio": 14, "predictor": "spline"}):
+    # For looser bounds than this the spline codec leaves an axis out, for tighter ones not: the ratio jumps.
+    for goal in ({"psnr": 75}, {"ratio": 14}, {"ratio": 17, "predictor": "spline"}):
         with cz.Writer(tmp_path / "run.bp", **goal) as out, out.step():
             out.put("U", x)
         with cz.Reader(tmp_path / "run.bp") as run:
@@ -218,7 +219,7 @@ def test_a_large_block_is_sampled(tmp_path: Path) -> None:
         if "psnr" in goal:
             assert 75 <= psnr_of(x, y) < 76
         else:
-            assert 14 <= x.nbytes / table["archive_bytes"].sum() < 14 * 1.05
+            assert 1 <= x.nbytes / table["archive_bytes"].sum() / goal["ratio"] < 1.05
 
 
 def test_other_types(tmp_path: Path) -> None:

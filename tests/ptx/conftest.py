@@ -13,8 +13,6 @@ SOURCE = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(SOURCE))  # for `import ptx_library`
 sys.path.insert(0, str(SOURCE.parent / "simt"))  # for `import simt_library`
-sys.path.insert(0, str(SOURCE.parent / "golden"))  # for `import golden_cases`
-sys.path.insert(0, str(SOURCE.parent / "reference"))  # for `import format_v2_reference`
 
 from ptx_library import PtxLibrary  # noqa: E402
 from simt_library import Context  # noqa: E402

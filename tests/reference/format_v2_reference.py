@@ -1,46 +1,35 @@
-"""Version 2 of the archive format, docs/format_v2.md, as a program: written from that document alone, simple and slow.
+"""Version 2 of the archive format, as a program: written from its text alone, simple and slow.
 
-As format_v1_reference.py is for version 1, from which it takes what the documents share (symbols, checksums, the top).
-Section numbers are those of the document. There is no zstd stage here.
+Section numbers are those of docs/format_v2.md. There is no zstd stage here.
 """
+
+from __future__ import annotations
 
 import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import format_v1_reference as v1
 import numpy as np
 from format_v1_reference import Array, Box, FormatError, Type, require, volume
 
-__all__ = ["Counts", "FormatError", "Model", "choose_model", "decode", "encode", "halvable"]
+__all__ = ["FormatError", "decode", "encode"]
 
-VERSION, REVISION = 2, 1
-SPLINE, RANS = 1, 1  # ids of predictor family and entropy coder
-KIND_TILED = 1
-HEADER_BYTES, CODING_HEADER_BYTES = 48, 80
-MAX_MODEL_BYTES = 16384
+MAGIC = b"\xc5\x5a"
+VERSION, KIND_SPLINE, KIND_CONSTANT = 2, 1, 3
 
-TILE_CODED, TILE_SPECIAL, TILE_RAW = 0, 1, 2
-VERBATIM_BIT, EXTRA_BIT = 4, 5  # of the tile header
-UNIT = 2  # bytes
-
-ALPHA = (1.0, 1.25, 1.5, 1.75, 2.0)
-BETA = (1.0, 2.0, 3.0, 4.0)
+ALPHA_BETA = ((1.0, 1.0), (1.25, 2.0), (1.5, 4.0), (2.0, 4.0))
+LINEAR, CUBIC, SIX_POINTS, SIX_POINTS_AND_CODES = range(4)
 
 T_LIMIT = 1048575  # largest |t| that is quantised
-SPECIAL_MAGNITUDE = 255
-ALPHABET = v1.Alphabet(5)
-CODE_0 = ALPHABET.R  # its symbol
-IN_EVERY_TABLE = (CODE_0, *ALPHABET.escapes, ALPHABET.missing)
-CONTEXTS, ROW = 648, 9
-GROUP_CONTEXTS = 16
-MAX_TABLES = 16
-TOP_LENGTH_BYTES = 8
-SCALE_BITS = 12
-SCALE = 1 << SCALE_BITS
-LOWEST_STATE = 1 << 16
+MOST_LIMITED, LARGE_D = 64, 255  # magnitude of codes, as contexts see them
+MISSING_MAGNITUDE = 255
+SMALL_LATTICE = 4096  # values: smaller ones share a unit
+UNIT_TILES = 16
+FLAGGED_CLASS = 64  # points of a class in a tile: fewer have no flags
 
 Ranges = tuple[tuple[int, int], ...]  # (begin, end) along each array axis
 
@@ -57,12 +46,17 @@ class Lattice:
     index: int
     axes: tuple[int, ...]  # the active ones first
     extents: Box
-    active: tuple[int, ...]  # 0, or 0 and 1, or 0 to 2
+    active: int  # of how many axes: axes 0 to active - 1
     tile: Box
 
     @property
     def active_in_field(self) -> tuple[int, ...]:
-        return tuple(self.axes[j] for j in self.active)
+        return self.axes[: self.active]
+
+    @property
+    def classes(self) -> list[int]:
+        """By phase."""
+        return sorted(range(1, 1 << self.active), key=lambda c: (c.bit_count(), c))
 
     def from_field_order(self, array: Array) -> Array:
         return np.ascontiguousarray(array.transpose(array_axes(self.axes)))
@@ -70,17 +64,16 @@ class Lattice:
     def to_field_order(self, array: Array) -> Array:
         return np.ascontiguousarray(array.transpose(np.argsort(array_axes(self.axes))))
 
-    def tiles(self) -> Iterator[Ranges]:
+    def tiles(self) -> list[Ranges]:
         """In raster order."""
-        return itertools.product(
-            *[
-                [(begin, min(begin + edge, extent)) for begin in range(0, extent, edge)]
-                for extent, edge in zip(self.extents, self.tile, strict=True)
-            ]
+        return list(
+            itertools.product(
+                *[
+                    [(begin, min(begin + edge, extent)) for begin in range(0, extent, edge)]
+                    for extent, edge in zip(self.extents, self.tile, strict=True)
+                ]
+            )
         )
-
-    def tile_count(self) -> int:
-        return volume([-(-extent // edge) for extent, edge in zip(self.extents, self.tile, strict=True)])
 
 
 def extents_of(shape: Sequence[int]) -> Box:
@@ -89,19 +82,16 @@ def extents_of(shape: Sequence[int]) -> Box:
     return e3, e2, e1, e0
 
 
-def halvable(shape: Sequence[int]) -> int:
-    """The mask of the axes that may be halved."""
-    return sum(1 << a for a in range(4) if extents_of(shape)[3 - a] >= 5)
+def active_axes(extents: Box, allowed: int) -> tuple[int, ...]:
+    """The first three that are allowed and have more than one point; if none is allowed, of all."""
+    longer = [a for a in range(4) if extents[3 - a] > 1]
+    return tuple(([a for a in longer if allowed >> a & 1] or longer)[:3])
 
 
-def active_axes(extents: Box, mask: int) -> tuple[int, ...]:
-    return tuple(a for a in range(4) if mask >> a & 1 and extents[3 - a] >= 5)
-
-
-def tile_edges(extents: Box, active: tuple[int, ...]) -> Box:
-    starts = {1: (4096,), 2: (64, 64), 3: (32, 16, 8)}[len(active)]
+def tile_edges(extents: Box, active: int) -> Box:
+    starts = {1: (4096,), 2: (64, 64), 3: (32, 16, 8)}[active]
     tile = [1, 1, 1, 1]
-    for a, edge in zip(active, starts, strict=True):
+    for a, edge in enumerate(starts):
         tile[3 - a] = min(edge, extents[3 - a])
     before = None
     while tile != before:
@@ -115,7 +105,7 @@ def tile_edges(extents: Box, active: tuple[int, ...]) -> Box:
 
 
 def halved(extents: Box, active: tuple[int, ...]) -> Box:
-    e3, e2, e1, e0 = (-(-e // 2) if 3 - axis in active else e for axis, e in enumerate(extents))
+    e3, e2, e1, e0 = (-(-extents[3 - a] // 2) if a in active else extents[3 - a] for a in (3, 2, 1, 0))
     return e3, e2, e1, e0
 
 
@@ -127,39 +117,47 @@ def lattice_of(index: int, extents: Box, active: tuple[int, ...]) -> Lattice:
     """From the field's axes."""
     axes = (*active, *(a for a in range(4) if a not in active))
     e3, e2, e1, e0 = (extents[axis] for axis in array_axes(axes))
-    numbered_anew = tuple(range(len(active)))
-    return Lattice(index, axes, (e3, e2, e1, e0), numbered_anew, tile_edges((e3, e2, e1, e0), numbered_anew))
+    return Lattice(index, axes, (e3, e2, e1, e0), len(active), tile_edges((e3, e2, e1, e0), len(active)))
 
 
-def pyramid(extents: Box, mask: int) -> tuple[list[Lattice], Box]:
-    """The lattices below the top, from lattice 0 on, and the extents of the top, by the field's axes."""
-    lattices = []
-    while active := active_axes(extents, mask):
+def pyramid(extents: Box, allowed: Sequence[int]) -> list[Lattice]:
+    """The lattices that are coded, from lattice 0 on. `allowed`: masks of axes, of lattices 0, 1, and all others."""
+    lattices: list[Lattice] = []
+    while volume(extents) > 1:
+        active = active_axes(extents, allowed[min(len(lattices), 2)])
         lattices.append(lattice_of(len(lattices), extents, active))
         extents = halved(extents, active)
-    return lattices, extents
+    return lattices
 
 
-def odd_axes(c: int, active: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a for j, a in enumerate(active) if c >> j & 1)
+def units_of(lattices: Sequence[Lattice]) -> list[list[tuple[int, Ranges]]]:
+    """The tiles of each unit: the number of the lattice, and where in it."""
+    small = [lattice for lattice in lattices if volume(lattice.extents) <= SMALL_LATTICE]
+    units = [[(lattice.index, tile) for lattice in reversed(small) for tile in lattice.tiles()]]
+    for lattice in reversed(lattices[: len(lattices) - len(small)]):
+        tiles = [(lattice.index, tile) for tile in lattice.tiles()]
+        units += [tiles[i : i + UNIT_TILES] for i in range(0, len(tiles), UNIT_TILES)]
+    return units
 
 
-def points_of_class(c: int, active: tuple[int, ...]) -> tuple[slice, ...]:
+def odd_axes(c: int, active: int) -> tuple[int, ...]:
+    return tuple(a for a in range(active) if c >> a & 1)
+
+
+def points_of_class(c: int, active: int) -> tuple[slice, ...]:
     """Where class c is in an array of a lattice or tile."""
-    odd = odd_axes(c, active)
-    return tuple(slice(int(3 - axis in odd), None, 2) if 3 - axis in active else slice(None) for axis in range(4))
+    return tuple(slice(c >> a & 1, None, 2) if a < active else slice(None) for a in (3, 2, 1, 0))
 
 
-def half_ranges(c: int, active: tuple[int, ...], tile: Ranges) -> Ranges:
+def half_ranges(c: int, active: int, tile: Ranges) -> Ranges:
     """The half coordinates, in the lattice, of a tile's points of class c."""
-    odd = odd_axes(c, active)
 
-    def half(axis: int, begin: int, end: int) -> tuple[int, int]:
-        if 3 - axis not in active:
+    def half(a: int, begin: int, end: int) -> tuple[int, int]:
+        if a >= active:
             return begin, end
-        return (begin // 2, end // 2) if 3 - axis in odd else (-(-begin // 2), -(-end // 2))
+        return (begin // 2, end // 2) if c >> a & 1 else (-(-begin // 2), -(-end // 2))
 
-    return tuple(half(axis, begin, end) for axis, (begin, end) in enumerate(tile))
+    return tuple(half(3 - axis, begin, end) for axis, (begin, end) in enumerate(tile))
 
 
 def slices(ranges: Ranges) -> tuple[slice, ...]:
@@ -171,34 +169,32 @@ class ClassInTile:
     c: int
     order: Array  # coding order: indices into the class in raster order
     position: Array  # in the tile, in coding order
-    group: Array  # numbers within the phase, in coding order
+    group: Array  # numbers within the phase, in coding order; -1: none
 
 
 @functools.lru_cache(maxsize=256)
-def phases_of(active: tuple[int, ...], shape: Box) -> list[list[ClassInTile]]:
+def phases_of(active: int, shape: Box) -> list[list[ClassInTile]]:
     """The classes of a tile that have points, by phase (phase 1 first)."""
-    edge = {1: 64, 2: 8, 3: 4}[len(active)]
-    e3, e2, e1, e0 = (edge if 3 - axis in active else 1 for axis in range(4))
+    edge = {1: 64, 2: 8, 3: 4}[active]
+    e3, e2, e1, e0 = (edge if a < active else 1 for a in (3, 2, 1, 0))
     at: Array = np.arange(volume(shape)).reshape(shape)
     phases = []
-    for phase in range(1, len(active) + 1):
+    for phase in range(1, active + 1):
         classes = []
         groups = 0
-        for c in (c for c in range(1 << len(active)) if c.bit_count() == phase):
+        for c in (c for c in range(1 << active) if c.bit_count() == phase):
             positions = at[points_of_class(c, active)]
             if positions.size:
                 group = v1.boxes_numbered(positions.shape, (e3, e2, e1, e0))
                 order = np.argsort(group, kind="stable")
-                classes.append(ClassInTile(c, order, positions.ravel()[order], group[order] + groups))
-                groups += v1.count_of(group)
+                numbers = group[order] + groups
+                if positions.size < FLAGGED_CLASS:
+                    numbers = np.full(numbers.size, -1)
+                else:
+                    groups += v1.count_of(group)
+                classes.append(ClassInTile(c, order, positions.ravel()[order], numbers))
         phases.append(classes)
     return phases
-
-
-def coded_positions(active: tuple[int, ...], shape: Box) -> Array:
-    """Of all coded points of a tile, in coding order."""
-    parts = [in_tile.position for classes in phases_of(active, shape) for in_tile in classes]
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -220,38 +216,30 @@ class Bound:
         return type(self.e)(1) / self.step
 
 
-def bound_of(i: int, e_0: float, alpha: int, beta: int, ty: Type) -> Bound:
-    f = min(ALPHA[alpha] ** i, BETA[beta])
-    return Bound(max(ty.value(e_0 / f), np.finfo(ty.value).tiny))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Sections 4 and 6: what is known of a lattice and of a tile before it is coded
-
-
 @dataclass(frozen=True)
 class Plan:
     """What sections 2 to 6 need, beside the values; the same for the writer and the reader."""
 
     ty: Type
-    pattern: int
-    fill: bool  # byte 53
-    lattices: list[Lattice]
-    top: Box
+    pattern: int  # of special values
+    extents: Box
+    allowed: tuple[int, int, int]
     e_0: float
-    cubic: bool
-    alpha: int
-    beta: int
+    curve: int
+    bounds: int  # of ALPHA_BETA
+
+    @functools.cached_property
+    def lattices(self) -> list[Lattice]:
+        return pyramid(self.extents, self.allowed)
 
     def bound(self, i: int) -> Bound:
-        return bound_of(i, self.e_0, self.alpha, self.beta, self.ty)
+        alpha, beta = ALPHA_BETA[self.bounds]
+        f = min(alpha**i, beta)
+        return Bound(max(self.ty.value(self.e_0 / f), np.finfo(self.ty.value).tiny))
 
-    @property
-    def top_bound(self) -> float:
-        return float(self.bound(len(self.lattices)).e)
 
-    def tile_count(self) -> int:
-        return sum(lattice.tile_count() for lattice in self.lattices)
+# ---------------------------------------------------------------------------------------------------------------------
+# Sections 4 and 6: what is known of a lattice and of a tile before it is coded
 
 
 @dataclass(frozen=True)
@@ -262,33 +250,29 @@ class Level:
     values: Array  # to predict from
     magnitudes: Array
 
-    def each(self, change: Callable[[Array], Array]) -> "Level":
+    def each(self, change: Callable[[Array], Array]) -> Level:
         return Level(change(self.bits), change(self.values), change(self.magnitudes))
 
 
-def top_level(decoded: Array, pattern: int, ty: Type) -> Level:
-    bits = decoded.view(ty.bits)
-    special = bits == pattern
-    good = (np.isfinite(decoded) & ~special).ravel()
-    source = np.maximum.accumulate(np.where(good, np.arange(good.size), -1))
-    values = np.where(source < 0, ty.value(0), decoded.ravel()[source]).reshape(decoded.shape)
-    return Level(bits, values, np.where(special, SPECIAL_MAGNITUDE, 0))
-
-
-def saturated(sums: Array) -> Array:
-    return np.minimum(sums, 255)
+def top_level(bits: int, plan: Plan) -> Level:
+    of_top = np.full((1, 1, 1, 1), bits, plan.ty.bits)
+    value = of_top.view(plan.ty.value)
+    special = bits == plan.pattern
+    good = bool(np.isfinite(value).all()) and not special
+    magnitude = np.full((1, 1, 1, 1), MISSING_MAGNITUDE if special else 0)
+    return Level(of_top, value if good else np.zeros_like(value), magnitude)
 
 
 def bit_lengths(values: Array) -> Array:
-    """The number of bits of integers that f64 can hold."""
+    """The number of bits of the magnitudes of integers that f64 can hold."""
     lengths: Array = np.frexp(np.abs(values).astype(np.float64))[1].astype(np.int64)
     return lengths
 
 
-def sums_around(magnitudes: Array, active: tuple[int, ...]) -> Array:
-    """Over the neighbours that differ by at most 1 along the active axes, and the point itself; not saturated."""
+def sums_around(magnitudes: Array, active: int) -> Array:
+    """Over the neighbours that differ by at most 1 along the active axes, and the point itself."""
     sums = magnitudes.astype(np.int64)
-    for a in active:
+    for a in range(active):
         along = np.moveaxis(sums, 3 - a, 0)
         wider = along.copy()
         wider[1:] += along[:-1]
@@ -297,10 +281,12 @@ def sums_around(magnitudes: Array, active: tuple[int, ...]) -> Array:
     return sums
 
 
-@dataclass(frozen=True)
-class Prediction:
-    p: Array
-    difference: Array  # high - low
+def shifted(array: Array, axis: int, by: int, fill: int) -> Array:
+    """array[i + by] along an axis, `fill` beyond it."""
+    along = np.moveaxis(array, axis, 0)
+    result = np.full_like(along, fill)
+    result[:-by] = along[by:]
+    return np.moveaxis(result, 0, axis)
 
 
 @dataclass(frozen=True)
@@ -314,180 +300,250 @@ class Phase:
     group_context: Array  # of every group
 
 
+CONTEXTS_IN_ROW = 67
+SOME_MISSING, CORNERS_MISSING, ALL_MISSING = 64, 65, 66  # places in a row
+CONTEXTS = 9 * CONTEXTS_IN_ROW
+
+
 class LatticeInWork:
     """A lattice while its tiles are coded or decoded. The coarser one has the field's order of axes, as has what comes
     out in the end (`finished`)."""
 
     def __init__(self, plan: Plan, lattice: Lattice, coarser: Level) -> None:
-        self.plan, self.lattice, self.ty = plan, lattice, plan.ty
+        self.plan, self.lattice, self.ty, self.active = plan, lattice, plan.ty, lattice.active
         coarser = coarser.each(lattice.from_field_order)
         self.bound = plan.bound(lattice.index)
-        self.P = saturated(sums_around(coarser.magnitudes, lattice.active))
-        class_0 = points_of_class(0, lattice.active)
+        class_0 = points_of_class(0, self.active)
         shape = lattice.extents
         self.level = Level(np.empty(shape, self.ty.bits), np.empty(shape, self.ty.value), np.zeros(shape, np.int64))
         self.level.bits[class_0] = coarser.bits
         self.level.values[class_0] = coarser.values
-        self.level.magnitudes[class_0] = np.where(coarser.magnitudes == SPECIAL_MAGNITUDE, SPECIAL_MAGNITUDE, 0)
+        missing = coarser.magnitudes == MISSING_MAGNITUDE
+        self.level.magnitudes[class_0] = np.where(missing, MISSING_MAGNITUDE, 0)
 
         self.u = {0: coarser.values}
         whole = tuple((0, extent) for extent in shape)
-        for c in sorted(range(1, 1 << len(lattice.active)), key=int.bit_count):
-            self.u[c] = self.prediction(c, half_ranges(c, lattice.active, whole), {}).p
+        for c in lattice.classes:
+            self.u[c] = self.prediction(c, half_ranges(c, self.active, whole), {})
 
-    def tiles(self) -> Iterator["TileInWork"]:
+        # Section 6: what follows from the coarser lattice alone.
+        P = sums_around(np.where(missing, 0, coarser.magnitudes), self.active)
+        P_missing = sums_around(missing, self.active) > 0
+        roughness = {a: self.roughness(a) for a in range(self.active)}
+        self.S: dict[int, Array] = {}
+        self.P_and_corners: dict[int, Array] = {}
+        self.missing: dict[int, Array] = {}  # 0: none, 1: some, 2: some corners, 3: all corners
+        for c in lattice.classes:
+            odd = odd_axes(c, self.active)
+            corners, n_missing, n_corners = (
+                self.sum_of_corners(array, odd)
+                for array in (np.where(missing, 0, coarser.magnitudes), missing, np.ones_like(missing))
+            )
+            where = slices(half_ranges(c, self.active, whole))
+            self.P_and_corners[c] = (P + corners)[where]
+            of_corners = np.where(n_missing == n_corners, 3, np.where(n_missing > 0, 2, P_missing))
+            self.missing[c] = of_corners[where]
+            S = None
+            for a in odd:
+                of_axis = roughness[a]
+                for b in odd:
+                    if b != a:
+                        of_axis = np.maximum(of_axis, shifted(of_axis, 3 - b, 1, 0))
+                mine = of_axis[where]
+                S = mine if S is None else np.maximum(S, mine)
+            assert S is not None
+            self.S[c] = S
+
+    def sum_of_corners(self, array: Array, odd: tuple[int, ...]) -> Array:
+        """Over h + {0, 1} along the odd axes, within the lattice."""
+        sums = array.astype(np.int64)
+        for a in odd:
+            sums = sums + shifted(sums, 3 - a, 1, 0)
+        return sums
+
+    def tiles(self) -> Iterator[TileInWork]:
         for ranges in self.lattice.tiles():
             yield TileInWork(self, ranges)
 
     def finished(self) -> Level:
         return self.level.each(self.lattice.to_field_order)
 
-    def four(self, c: int, a: int, ranges: Ranges, own: dict[int, Array]) -> list[Array]:
-        """v0 to v3 of class c along its odd axis a. `own`: the values of the tile's own classes."""
+    def row(self, c: int, a: int, ranges: Ranges, own: dict[int, Array]) -> list[Array]:
+        """The values of class c without its odd axis a at h - 2, ..., h + 3 along that axis. The first and the last
+        mean nothing beyond the lattice. `own`: the values of the tile's own classes."""
         axis = 3 - a
-        source = c & ~(1 << self.lattice.active.index(a))
+        source = c & ~(1 << a)
         lo, hi = ranges[axis]
         n = self.u[source].shape[axis]
-        begin, end = max(lo - 3, 0), min(hi + 4, n)  # what the four, or those that they are continued from, can be
+        begin, end = max(lo - 4, 0), min(hi + 5, n)  # what is asked for, and what that is continued from
         region = tuple((begin, end) if i == axis else r for i, r in enumerate(ranges))
-        line = np.moveaxis(self.u[source][slices(region)], axis, 0).copy()
+        row = list(np.moveaxis(self.u[source][slices(region)], axis, 0).copy())
         if source in own:
-            mine = np.moveaxis(own[source], axis, 0)
-            line[lo - begin : lo - begin + len(mine)] = mine
+            mine = list(np.moveaxis(own[source], axis, 0))
+            row[lo - begin : lo - begin + len(mine)] = mine
 
-        three = self.ty.value(3)
-        first = begin
+        odd_extent = self.lattice.extents[axis] % 2 == 1
         if begin == 0:
-            line = np.concatenate([[three * (line[0] - line[1]) + line[2]], line])
-            first = -1
-        if end == n and self.lattice.extents[axis] % 2 == 1:
-            line = np.concatenate([line, [three * (line[-1] - line[-2]) + line[-3]]])
+            row = [row[0], self.continued(row), *row]
+            begin = -2
+        if end == n and odd_extent:
+            row += [self.continued(row[::-1][:n]), row[-1]]
         elif end == n:
             for _ in range(2):
-                line = np.concatenate([line, [(line[-1] - line[-2]) + line[-1]]])
-        return [np.moveaxis(line[lo - 1 + k - first : hi - 1 + k - first], 0, axis) for k in range(4)]
+                row.append((row[-1] - row[-2]) + row[-1] if n > 1 else row[-1])
+            row.append(row[-1])
+        shape = tuple(hi - lo if i == axis else r[1] - r[0] for i, r in enumerate(ranges))
+        if lo == hi:
+            return [np.zeros(shape, self.ty.value)] * 6
+        return [np.stack(row[lo + j - begin : hi + j - begin], axis) for j in range(-2, 4)]
 
-    def prediction(self, c: int, ranges: Ranges, own: dict[int, Array]) -> Prediction:
+    def continued(self, row: Sequence[Array]) -> Array:
+        """The value before a row."""
+        if len(row) == 1:
+            return row[0]
+        if len(row) == 2:
+            return (row[0] - row[1]) + row[0]
+        return self.ty.value(3) * (row[0] - row[1]) + row[2]
+
+    def lines(self, c: int, a: int, ranges: Ranges, own: dict[int, Array]) -> tuple[Array, Array, Array]:
+        """linear_a, cubic_a, six_a"""
         T = self.ty.value
-        chosen = []
-        candidates = []  # cubic_a, linear_a, cubic_b, ...
-        for a in odd_axes(c, self.lattice.active):
-            v0, v1_, v2, v3 = self.four(c, a, ranges, own)
-            s = v1_ + v2
-            cubic = (s * T(9) - (v0 + v3)) * T(0.0625)
-            linear = s * T(0.5)
-            chosen.append(cubic if self.plan.cubic else linear)
-            candidates += [cubic, linear]
+        w0, v0, v1_, v2, v3, w5 = self.row(c, a, ranges, own)
+        s, q = v1_ + v2, v0 + v3
+        linear = s * T(0.5)
+        cubic = (s * T(9) - q) * T(0.0625)
+        six = ((s * T(150) - q * T(25)) + (w0 + w5) * T(3)) * T(1 / 256)
+        axis = 3 - a
+        h = np.arange(*ranges[axis]).reshape([-1 if i == axis else 1 for i in range(4)])
+        inside = (h >= 2) & (h + 3 < self.u[c & ~(1 << a)].shape[axis])
+        return linear, cubic, np.where(inside, six, cubic)
 
-        p = chosen[0]
-        if len(chosen) == 2:
-            p = (chosen[0] + chosen[1]) * T(0.5)
-        if len(chosen) == 3:
-            p = ((chosen[0] + chosen[1]) + chosen[2]) * (T(1) / T(3))
-        p = np.where(np.abs(p) <= np.finfo(T).max, p, T(0))
+    def prediction(self, c: int, ranges: Ranges, own: dict[int, Array]) -> Array:
+        """p, or u without `own`."""
+        T = self.ty.value
+        curve = min(self.plan.curve, SIX_POINTS)
+        w = [self.lines(c, a, ranges, own)[curve] for a in odd_axes(c, self.active)]
+        p = w[0]
+        if len(w) == 2:
+            p = (w[0] + w[1]) * T(0.5)
+        if len(w) == 3:
+            p = ((w[0] + w[1]) + w[2]) * (T(1) / T(3))
+        if len(w) > 1 and own and self.plan.curve == SIX_POINTS_AND_CODES:
+            p = p + T(0.25) * (p - self.u[c][slices(ranges)])
+        return np.where(np.abs(p) <= np.finfo(T).max, p, T(0))
 
-        low = high = candidates[0]
-        for x in candidates[1:]:
-            low = np.where(x < low, x, low)
-            high = np.where(x > high, x, high)
-        return Prediction(p, high - low)
-
-    def spread(self, difference: Array) -> Array:
-        """S"""
-        scaled = (difference * self.bound.inv).view(self.ty.bits)
+    def roughness(self, a: int) -> Array:
+        """The bucket of |cubic - linear| along an axis of the coarser lattice, at h + 1/2; 0 at its end."""
+        ranges = tuple((0, extent) for extent in self.u[0].shape)
+        odd = half_ranges(1 << a, self.active, tuple((0, extent) for extent in self.lattice.extents))
+        linear, cubic, _ = self.lines(1 << a, a, tuple(odd[i] if i == 3 - a else r for i, r in enumerate(ranges)), {})
+        scaled = (np.abs(cubic - linear) * self.bound.inv).view(self.ty.bits)
         mantissa_bits, mask, bias = (23, 255, 127) if self.ty.words == 1 else (52, 2047, 1023)
-        E2 = (scaled >> mantissa_bits & mask).astype(np.int64) - bias
-        return np.select([E2 < -2, E2 > 4], [0, 7], E2 + 3)
+        exponent = (scaled >> mantissa_bits & mask).astype(np.int64) - bias
+        bucket = np.select([exponent < -2, exponent > 4], [0, 7], exponent + 3)
+        return np.pad(bucket, [(0, n - m) for n, m in zip(self.u[0].shape, bucket.shape, strict=True)])
 
 
 class TileInWork:
     """A tile while its phases are coded or decoded, one after the other."""
 
     def __init__(self, around: LatticeInWork, ranges: Ranges) -> None:
-        self.around, self.ranges, self.ty = around, ranges, around.ty
-        self.active = around.lattice.active
+        self.around, self.ranges, self.ty, self.active = around, ranges, around.ty, around.active
         e3, e2, e1, e0 = (end - begin for begin, end in ranges)
         self.shape: Box = (e3, e2, e1, e0)
         self.phases = phases_of(self.active, self.shape)
         box = slices(ranges)
         self.bits = np.ascontiguousarray(around.level.bits[box])
         self.values = np.ascontiguousarray(around.level.values[box])
-        self.magnitudes = np.zeros(self.shape, np.int64)  # class 0 does not count
+        # With zeros around them; class 0 does not count.
+        self.padded = {
+            name: np.zeros([n + 2 for n in self.shape], np.int64) for name in ("codes", "magnitudes", "missing")
+        }
+        self.codes, self.magnitudes, self.missing = (each[1:-1, 1:-1, 1:-1, 1:-1] for each in self.padded.values())
 
-    def coded_positions(self) -> Array:
-        return coded_positions(self.active, self.shape)
+    def neighbour(self, name: str, c: int, steps: dict[int, int]) -> Array:
+        """Of the points at a distance of `steps` (by axis) from those of class c; 0 beyond the tile."""
+        where = []
+        for axis, n in enumerate(self.bits[points_of_class(c, self.active)].shape):
+            a = 3 - axis
+            begin = 1 + (c >> a & 1 if a < self.active else 0) + steps.get(a, 0)
+            stride = 2 if a < self.active else 1
+            where.append(slice(begin, begin + stride * (n - 1) + 1, stride))
+        return self.padded[name][tuple(where)]
 
-    def earlier_magnitudes(self, c: int) -> Array:
-        """Q, of the class in raster order."""
-        padded = np.pad(self.magnitudes, 1)
-        odd = [3 - a for a in odd_axes(c, self.active)]
-        sums: Array = np.zeros(self.magnitudes[points_of_class(c, self.active)].shape, np.int64)
+    def earlier(self, name: str, c: int) -> Array:
+        """Sums over the points of earlier phases around those of a class, for Q."""
+        odd = odd_axes(c, self.active)
+        sums: Array = np.zeros(self.bits[points_of_class(c, self.active)].shape, np.int64)
         for steps in itertools.product((-1, 0, 1), repeat=len(odd)):
-            if not any(steps):
-                continue
-            where = []
-            for axis, n in enumerate(sums.shape):
-                begin = 1 + (steps[odd.index(axis)] + 1 if axis in odd else 0)
-                stride = 2 if 3 - axis in self.active else 1
-                where.append(slice(begin, begin + stride * (n - 1) + 1, stride))
-            sums += padded[tuple(where)]
-        return saturated(sums)
+            if any(steps):
+                sums += self.neighbour(name, c, dict(zip(odd, steps, strict=True)))
+        return sums
+
+    def disagreement(self, c: int) -> Array:
+        """D"""
+        pairs = [[self.neighbour("codes", c, {a: by}) for by in (-1, 1)] for a in odd_axes(c, self.active)]
+        sums = [before + behind for before, behind in pairs]
+        large = np.abs(pairs).max(axis=(0, 1)) == MOST_LIMITED
+        return np.where(large, LARGE_D, np.max(sums, axis=0) - np.min(sums, axis=0))
 
     def own_values(self) -> dict[int, Array]:
-        return {c: self.values[points_of_class(c, self.active)] for c in range(1 << len(self.active))}
+        return {c: self.values[points_of_class(c, self.active)] for c in range(1 << self.active)}
 
     def begin_phase(self, phase: int) -> Phase:
+        around = self.around
         parts = []
         own = self.own_values()  # later classes have no values yet, but these are not asked for
         for in_tile in self.phases[phase - 1]:
-            ranges = half_ranges(in_tile.c, self.active, self.ranges)
-            prediction = self.around.prediction(in_tile.c, ranges, own)
-            P = self.around.P[slices(ranges)]
-            Q = self.earlier_magnitudes(in_tile.c)
-            N = np.where((P == 255) | (Q == 255), 8, np.minimum(7, bit_lengths(P + Q)))
-            S = self.around.spread(prediction.difference)
-            parts.append([array.ravel()[in_tile.order] for array in (prediction.p, S, N)])
+            c = in_tile.c
+            ranges = half_ranges(c, self.active, self.ranges)
+            here = slices(ranges)
+            D = self.disagreement(c)
+            S = np.maximum(around.S[c][here], np.where(D == 0, 0, np.minimum(7, bit_lengths(D) + 1)))
+            N = np.minimum(7, bit_lengths(around.P_and_corners[c][here] + self.earlier("magnitudes", c)))
+            missing = np.maximum(around.missing[c][here], self.earlier("missing", c) > 0)
+            place = np.where(missing > 0, SOME_MISSING + missing - 1, 8 * S + N)
+            weight = np.where(missing > 0, 8 + missing - 1, S + N)
+            p = around.prediction(c, ranges, own)
+            parts.append([array.ravel()[in_tile.order] for array in (p, place, weight)])
         if not parts:
             empty: Array = np.zeros(0, np.int64)
             return Phase(empty, empty, empty.astype(self.ty.value), empty, empty)
-        p, S, N = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        p, place, weight = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         group = np.concatenate([in_tile.group for in_tile in self.phases[phase - 1]])
         position = np.concatenate([in_tile.position for in_tile in self.phases[phase - 1]])
-        context = ((min(self.around.lattice.index, 2) * 3 + phase - 1) * 8 + S) * 9 + N
-        return Phase(position, group, p, context, group_context(np.bincount(group, S + N).astype(np.int64)))
+        row = min(around.lattice.index, 2) * 3 + phase - 1
+        in_group = group >= 0
+        s = np.bincount(group[in_group], weight[in_group]).astype(np.int64)
+        return Phase(position, group, p, row * CONTEXTS_IN_ROW + place, group_context(s))
 
     def end_phase(self, phase: Phase, code: Array, special: Array, verbatim: Array, verbatim_bits: Array) -> None:
         """The phase's values and magnitudes from its codes; all arrays in coding order. `verbatim_bits` matter only
-        where `verbatim`. A special value may be stored verbatim."""
+        where `verbatim`."""
         T = self.ty.value
-        special = special | (verbatim & (verbatim_bits == self.around.plan.pattern))
+        missing = special | verbatim
+        code = np.where(missing, 0, code)
         rebuilt = phase.p + code.astype(T) * self.around.bound.step
         bits = np.where(verbatim, verbatim_bits, rebuilt.view(self.ty.bits))
         bits = np.where(special, self.ty.bits(self.around.plan.pattern), bits)
         value = bits.view(T)
         value = np.where(special | ~np.isfinite(value), phase.p, value)
-        magnitude = np.where(verbatim, 0, np.minimum(bit_lengths(code), 9))
-        magnitude = np.where(special, SPECIAL_MAGNITUDE, magnitude)
-        for array, part in ((self.bits, bits), (self.values, value), (self.magnitudes, magnitude)):
-            array.ravel()[phase.position] = part
-
-    def finish_without_codes(self, special: bool, verbatim: bool, bits: Array) -> None:
-        """All phases of a tile of kind 1 or 2, or of length 0. `bits`: of a raw tile, at their places in it."""
-        for number in range(1, len(self.phases) + 1):
-            phase = self.begin_phase(number)
-            n = phase.position.size
-            all_special, all_verbatim = np.full(n, special), np.full(n, verbatim)
-            self.end_phase(phase, np.zeros(n, np.int64), all_special, all_verbatim, bits.ravel()[phase.position])
+        limited = np.clip(code, -MOST_LIMITED, MOST_LIMITED)
+        for array, part in (
+            (self.bits, bits),
+            (self.values, value),
+            (self.codes, limited),
+            (self.magnitudes, bit_lengths(limited)),
+            (self.missing, missing),
+        ):
+            array.flat[phase.position] = part
 
     def store(self) -> None:
         box = slices(self.ranges)
         level = self.around.level
-        for to, own in (
-            (level.bits, self.bits),
-            (level.values, self.values),
-            (level.magnitudes, self.magnitudes),
-        ):
-            for c in range(1, 1 << len(self.active)):
+        magnitudes = np.where(self.missing, MISSING_MAGNITUDE, self.magnitudes)
+        for to, own in ((level.bits, self.bits), (level.values, self.values), (level.magnitudes, magnitudes)):
+            for c in range(1, 1 << self.active):
                 points = points_of_class(c, self.active)
                 to[box][points] = own[points]
 
@@ -520,105 +576,29 @@ def quantise(d: Array, p: Array, bound: Bound) -> tuple[Array, Array]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Section 7: model
+# Section 7: symbols, tables, and which context has which
+
+DIRECT = 32  # codes -32 to 31 are symbols themselves
+ESCAPE, SPECIAL, VERBATIM, SYMBOLS = 192, 193, 194, 195
+ESCAPE_BITS = 21
 
 
-@dataclass(frozen=True)
-class Model:
-    table_of: Array  # of every context
-    frequencies: Array  # of every table: of every symbol
-    significant: Array  # of every context of groups: g
-
-    def starts(self) -> Array:
-        return np.cumsum(self.frequencies, axis=1) - self.frequencies
+def symbol_of(code: Array, special: Array, verbatim: Array) -> Array:
+    key = np.where(code < 0, ~code, code)
+    o = np.maximum(bit_lengths(key) - 1, 5)
+    m = (key >> (o - 2)) - 4
+    symbol = np.where(key < DIRECT, code + DIRECT, 64 + 8 * (o - 5) + 2 * m + (code < 0))
+    return np.where(special, SPECIAL, np.where(verbatim, VERBATIM, symbol))
 
 
-def model_section(model: Model) -> bytes:
-    values: list[int] = []
-    widths: list[int] = []
-
-    def put(value: int, width: int) -> None:
-        values.append(value)
-        widths.append(width)
-
-    K = len(model.frequencies)
-    put(K - 1, 4)
-    if K > 1:
-        before = [0] * ROW
-        for row in model.table_of.reshape(-1, ROW).tolist():
-            put(row != before, 1)
-            if row != before:
-                for table, preceding in zip(row, before[-1:] + row[:-1], strict=True):
-                    put(table != preceding, 1)
-                    if table != preceding:
-                        put(table, 4)
-            before = row
-    for frequencies in model.frequencies:
-        present = np.flatnonzero(frequencies)
-        put(int(present[0]), 8)
-        put(int(present[-1] - present[0]), 8)
-        for frequency in frequencies[present[0] : present[-1] + 1].tolist():
-            w = frequency.bit_length()
-            put(w, 4)
-            if w > 1:
-                put(frequency - (1 << (w - 1)), w - 1)
-    for g in model.significant.tolist():
-        put(g, 12)
-    return v1.pack_bits(np.array(values), np.array(widths))
-
-
-class BitReader:
-    def __init__(self, data: bytes, what: str) -> None:
-        self.rest, self.left, self.what = int.from_bytes(data, "little"), 8 * len(data), what
-
-    def take(self, n: int) -> int:
-        require(n <= self.left, f"{self.what} that ends too early")
-        taken = self.rest & ((1 << n) - 1)
-        self.rest >>= n
-        self.left -= n
-        return taken
-
-    def finish(self, unit_bits: int) -> None:
-        require(self.left < unit_bits, f"{self.what} of too many bits")
-        require(self.rest == 0, f"{self.what}: padding is not 0")
-
-
-@functools.lru_cache(maxsize=16)  # tests read the same one thousands of times
-def read_model(section: bytes) -> Model:
-    reader = BitReader(section, "a model")
-    K = 1 + reader.take(4)
-    table_of = np.zeros((CONTEXTS // ROW, ROW), np.int64)
-    if K > 1:
-        for row in range(len(table_of)):
-            if reader.take(1):
-                table = int(table_of[row - 1, -1]) if row else 0
-                for column in range(ROW):
-                    if reader.take(1):
-                        table = reader.take(4)
-                    require(table < K, "a table that there is not")
-                    table_of[row, column] = table
-            elif row:
-                table_of[row] = table_of[row - 1]
-    frequencies = np.zeros((K, ALPHABET.size), np.int64)
-    for table in range(K):
-        first = reader.take(8)
-        n = 1 + reader.take(8)
-        require(first + n <= ALPHABET.size, "a table's range")
-        for symbol in range(first, first + n):
-            w = reader.take(4)
-            require(w <= 13, "a frequency's width")
-            if w:
-                frequencies[table, symbol] = (1 << (w - 1)) + reader.take(w - 1)
-        require(frequencies[table].sum() == SCALE, "a table's sum")
-        require(frequencies[table, IN_EVERY_TABLE].all(), "a table without a symbol that all have")
-    significant = np.array([reader.take(SCALE_BITS) for _ in range(GROUP_CONTEXTS)])
-    require(significant.min() >= 1, "a frequency of groups")
-    reader.finish(32)
-    return Model(table_of.ravel(), frequencies, significant)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Section 10: how the writer chooses the model
+def meaning(symbol: int, value_bits: int) -> tuple[int, int]:
+    """Base and number of extra bits of a symbol; the code is base + extra bits."""
+    if symbol < 64:
+        return symbol - DIRECT, 0
+    if symbol >= ESCAPE:
+        return 0, {ESCAPE: ESCAPE_BITS, SPECIAL: 0, VERBATIM: value_bits}[symbol]
+    o, m, negative = 5 + (symbol - 64) // 8, symbol % 8 // 2, symbol % 2
+    return (-((5 + m) << (o - 2)) if negative else (4 + m) << (o - 2)), o - 2
 
 
 def log(n: int) -> int:
@@ -636,574 +616,782 @@ def log(n: int) -> int:
 
 
 def size_of(symbol: int) -> int:
-    if symbol == ALPHABET.missing:
+    """In 1/256 bits, without the probability"""
+    if symbol >= ESCAPE:
         return 0
-    base, extra_bits = ALPHABET.meaning(symbol)
+    base, extra_bits = meaning(symbol, 0)
     return log(1 + abs(base >> extra_bits)) + 256 * extra_bits
 
 
-SIZES = np.array([size_of(symbol) for symbol in range(ALPHABET.size)])
-COSTS = np.array([4096] + [3072 - log(f) for f in range(1, SCALE + 1)])  # by frequency
+SIZES = np.array([size_of(symbol) for symbol in range(SYMBOLS)])
+
+SCALE_BITS = 12
+SCALE = 1 << SCALE_BITS
+LOWEST_STATE = 1 << 16
+MAX_LANES = 32
+GROUP_CONTEXTS = 16
+SIZE_TABLES, TABLES, PRESETS = 64, 86, 16
+SIZES_NEAR_MISSING = 8, 14, 20, 26, 32, 40  # tables whose codes the next ones have
+DELTA_TABLES = 14, 24  # of a delta after one that is 0, or is not
+MOST_DELTA = 31
+MAP_FROM = 1 << 15  # values: a map is not tried for fewer
+
+
+class Constants:
+    """The tables of the document's appendix."""
+
+    def __init__(self, text: str) -> None:
+        rows = [list(map(int, line.rstrip(",").split(","))) for line in text.splitlines() if not line.startswith("//")]
+        halves, rows = rows[:TABLES], rows[TABLES:]
+        self.frequencies = np.array([self.table(half) for half in halves])
+        self.parameters: dict[tuple[int, int], list[list[int]]] = {}  # by dimensions and preset: of each row
+        self.groups: dict[tuple[int, int], list[int]] = {}
+        for dimensions, preset in itertools.product((1, 2, 3), range(PRESETS)):
+            row = rows.pop(0)
+            self.parameters[dimensions, preset] = [row[3 * i : 3 * i + 3] for i in range(9)]
+            self.groups[dimensions, preset] = row[27:]
+        costs = np.array([0] + [256 * SCALE_BITS - log(f) for f in range(1, SCALE + 1)])
+        own = self.frequencies
+        self.costs = np.where(own > 0, costs[own], costs[own[:, [ESCAPE]]] + 256 * ESCAPE_BITS)
+        #: What a symbol of table t costs with table u, in the mean, in 1/256 bits.
+        self.crossed = (own[:SIZE_TABLES, :VERBATIM] @ self.costs[:, :VERBATIM].T) >> SCALE_BITS
+        self.delta_costs = self.costs[list(DELTA_TABLES)]
+
+    @functools.cached_property
+    def starts(self) -> Array:
+        return np.cumsum(self.frequencies, axis=1) - self.frequencies
+
+    @functools.cached_property
+    def lists(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Frequencies and starts."""
+        return self.frequencies.tolist(), self.starts.tolist()
+
+    @staticmethod
+    def table(half: Sequence[int]) -> Array:
+        """From the frequencies of the codes 0 to 31, -32, of each pair of buckets, and of the last three symbols."""
+        frequencies = np.zeros(SYMBOLS, np.int64)
+        for k in range(DIRECT):
+            frequencies[[DIRECT + k, DIRECT - k]] = half[k]
+        frequencies[0] = half[DIRECT]
+        for pair in range(64):
+            frequencies[[64 + 2 * pair, 65 + 2 * pair]] = half[DIRECT + 1 + pair]
+        frequencies[ESCAPE:] = half[-3:]
+        require(frequencies.sum() == SCALE, "a table's sum")
+        return frequencies
+
+
+def table_by_parameters(parameters: Sequence[int], S: int, N: int) -> int:
+    """a, b, c in quarters."""
+    a, b, c = parameters
+    terms = [c] + [a + 4 * S] * (S > 0) + [b + 4 * N] * (N > 0)
+    total = sum(power_of_quarters(x) for x in terms)
+    v = log(total) - 16 * 256
+    return min(max((24 * 256 + (3 if v < 0 else 4) * v + 128) >> 8, 0), SIZE_TABLES - 1)
+
+
+@functools.cache
+def power_of_quarters(x: int) -> int:
+    """2^(16 + x/4), rounded down"""
+    return int(2 ** (16 + x / 4))
+
+
+def group_frequency(index: int) -> int:
+    """g"""
+    return min(max(round(4096 / (1 + 2 ** ((32 - index) / 4))), 1), 4095)
+
+
+@functools.lru_cache(maxsize=64)
+def base_tables(constants: Constants, dimensions: int, preset: int) -> Array:
+    rows = []
+    for parameters in constants.parameters[dimensions, preset]:
+        rows += [table_by_parameters(parameters, place // 8, place % 8) for place in range(64)]
+        size = min(max((rows[-64 + 27] - 5) // 6, 0), 5)  # of place 27
+        rows += [SIZE_TABLES + size, SIZE_TABLES + 6 + size, SIZE_TABLES + 18]
+    return np.array(rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 7: the model
+
+
+def rows_of(lattices: Sequence[Lattice]) -> list[int]:
+    """The rows of contexts that occur."""
+    return sorted({min(lattice.index, 2) * 3 + phase for lattice in lattices for phase in range(lattice.active)})
+
+
+TABLES_FILE = Path(__file__).parents[2] / "cusz_core" / "src" / "archive" / "v2" / "tables.inc"
+CONSTANTS = Constants(TABLES_FILE.read_text(encoding="ascii"))
+
+
+@dataclass(frozen=True)
+class Model:
+    preset: int
+    table_of: Array  # of every context
+    group_index: Array  # of every context of groups
+    has_map: bool = False
+
+    @property
+    def significant(self) -> Array:
+        return np.array([group_frequency(index) for index in self.group_index.tolist()])
+
+
+class MapCoder:
+    """Goes through what a map changes in a preset, in its order: calls change(expected, delta table) for every context
+    and context of groups, and takes what it returns."""
+
+    def __init__(self, dimensions: int, preset: int, lattices: Sequence[Lattice]) -> None:
+        self.base = base_tables(CONSTANTS, dimensions, preset)
+        self.group_base = CONSTANTS.groups[dimensions, preset]
+        self.rows = rows_of(lattices)
+
+    def run(self, preset: int, change: Callable[[int, int, int], int]) -> Model:
+        table_of = self.base.copy()
+        changed: Array = np.zeros(CONTEXTS, np.int64)
+        last = 0
+        for row in self.rows:
+            for place in range(CONTEXTS_IN_ROW):
+                context = row * CONTEXTS_IN_ROW + place
+                near = -1 if place >= 64 else context - 1 if place % 8 else context - 8 if place else -1
+                expected = int(self.base[context]) + (int(changed[near]) if near >= 0 else 0)
+                first, end = (0, SIZE_TABLES) if place < 64 else (SIZE_TABLES, TABLES)
+                expected = min(max(expected, first), end - 1)
+                last = change(context, expected, int(last != 0))
+                require(first <= expected + last < end, "a table that there is not")
+                table_of[context] = expected + last
+                changed[context] = table_of[context] - self.base[context]
+        groups = []
+        for F in range(GROUP_CONTEXTS):
+            expected = self.group_base[F] + (groups[-1] - self.group_base[F - 1] if groups else 0)
+            expected = min(max(expected, 0), 63)
+            last = change(CONTEXTS + F, expected, int(last != 0))
+            require(0 <= expected + last < 64, "a frequency of groups that there is not")
+            groups.append(expected + last)
+        return Model(preset, table_of, np.array(groups), True)
+
+
+def model_of_preset(dimensions: int, preset: int) -> Model:
+    return Model(preset, base_tables(CONSTANTS, dimensions, preset), np.array(CONSTANTS.groups[dimensions, preset]))
 
 
 @dataclass
 class Counts:
-    """Weights of symbols by context, and of groups that are not significant or are."""
+    """Of values in significant groups by context, their sizes, and groups that are not significant or are. Near missing
+    values those that are missing, special and verbatim ones, are counted by themselves."""
 
-    symbols: Array = field(default_factory=lambda: np.zeros((CONTEXTS, ALPHABET.size), np.int64))
+    n: Array = field(default_factory=lambda: np.zeros(CONTEXTS, np.int64))
+    missing: Array = field(default_factory=lambda: np.zeros((CONTEXTS, 2), np.int64))
+    sizes: Array = field(default_factory=lambda: np.zeros(CONTEXTS, np.int64))
     groups: Array = field(default_factory=lambda: np.zeros((GROUP_CONTEXTS, 2), np.int64))
 
-    def add(self, phase: "CodedPhase", weight: int) -> None:
-        np.add.at(self.symbols, (phase.context, phase.symbol), weight)
+    def add(self, phase: CodedPhase, weight: int) -> None:
+        apart = (phase.context % CONTEXTS_IN_ROW >= 64) & (phase.symbol >= SPECIAL)
+        np.add.at(self.missing, (phase.context[apart], phase.symbol[apart] - SPECIAL), weight)
+        np.add.at(self.n, phase.context[~apart], weight)
+        np.add.at(self.sizes, phase.context[~apart], weight * SIZES[phase.symbol[~apart]])
         np.add.at(self.groups, (phase.group_context, phase.significant.astype(np.int64)), weight)
 
 
-def normalised(weights: Array) -> Array:
-    """Frequencies with the sum 4096."""
-    total = int(weights.sum())
-    frequencies = np.array([max(1, (SCALE * w + total // 2) // total) if w else 0 for w in weights.tolist()])
-    for symbol in IN_EVERY_TABLE:
-        frequencies[symbol] = max(frequencies[symbol], 1)
-    while (too_many := int(frequencies.sum()) - SCALE) != 0:
-        largest = int(np.argmax(frequencies))
-        if too_many < 0:
-            frequencies[largest] -= too_many
-        else:
-            frequencies[largest] -= min(too_many, max(1, int(frequencies[largest]) // 64))
-    return frequencies
+def ideal_table(n: int, size: int) -> int:
+    if size < 256 * n:
+        return max(0, (24 * 256 + 3 * (log(max(size, 1)) - log(n) - 2048) + 128) >> 8)
+    return min(SIZE_TABLES - 1, 24 + (4 * (size - 256 * n) + 128 * n) // (256 * n))
 
 
-def frequencies_of_tables(weights: Array, table_of: Array, K: int) -> Array:
-    return np.array([normalised(weights[table_of == table].sum(axis=0)) for table in range(K)])
+def choose_model(counts: Counts, dimensions: int, lattices: Sequence[Lattice]) -> Model:
+    costs = counts.missing @ CONSTANTS.costs[:, [SPECIAL, VERBATIM]].T  # by context and table
+    for context in np.flatnonzero(counts.n).tolist():
+        n = int(counts.n[context])
+        costs[context] += n * CONSTANTS.crossed[ideal_table(n, int(counts.sizes[context]))]
+    g = np.array([group_frequency(index) for index in range(64)])
+    logs = np.array([256 * SCALE_BITS - log(f) if f else 0 for f in range(SCALE)])
+    group_costs = counts.groups[:, 1:] * logs[g] + counts.groups[:, :1] * logs[SCALE - g]
 
+    def cost(preset: int) -> int:
+        model = model_of_preset(dimensions, preset)
+        of_values = costs[np.arange(CONTEXTS), model.table_of].sum()
+        return int(of_values + group_costs[range(GROUP_CONTEXTS), model.group_index].sum())
 
-def first_tables(weights: Array, occurring: list[int], K: int) -> Array:
-    """By the mean sizes of the contexts' symbols, so that tables have about the same share of all; -1 where none."""
-    n = weights.sum(axis=1)
-    z = (weights * SIZES).sum(axis=1)
-    share = z + 26 * n
-    table_of = np.full(CONTEXTS, -1)
-    before = 0
-    for context in sorted(occurring, key=lambda context: (int(z[context] // n[context]), context)):
-        middle = before + int(share[context]) // 2
-        table_of[context] = min(K - 1, middle * K // int(share.sum()))
-        before += int(share[context])
-    return table_of
+    preset = min(range(PRESETS), key=lambda preset: (cost(preset), preset))
+    if counts.n.sum() + counts.missing.sum() < MAP_FROM:
+        return model_of_preset(dimensions, preset)
+    of_map = 0
 
+    def change(context: int, expected: int, delta_table: int) -> int:
+        nonlocal of_map
+        first, end = 0, SIZE_TABLES
+        if context < CONTEXTS and context % CONTEXTS_IN_ROW >= 64:
+            first, end = SIZE_TABLES, TABLES
+        mine = costs[context] if context < CONTEXTS else group_costs[context - CONTEXTS]
+        has = CONSTANTS.frequencies[DELTA_TABLES[delta_table]] > 0
+        deltas = [d for d in range(-MOST_DELTA, MOST_DELTA + 1) if first <= expected + d < end and has[DIRECT + d]]
+        price = [int(CONSTANTS.delta_costs[delta_table][DIRECT + d]) for d in deltas]
+        total = [int(mine[expected + d]) + p for d, p in zip(deltas, price, strict=True)]
+        best = min(range(len(deltas)), key=lambda i: (total[i], abs(deltas[i]), deltas[i]))
+        of_map += total[best]
+        return deltas[best]
 
-def tables_of_all(table_of: Array) -> Array:
-    """Also those of contexts that do not occur, which have -1."""
-    occurs = table_of >= 0
-    result = table_of.copy()
-    for context in range(CONTEXTS):
-        if not occurs[context]:
-            result[context] = result[context - 1] if context else 0
-    rows = result.reshape(-1, ROW)
-    for row in range(1, len(rows)):
-        if not occurs.reshape(-1, ROW)[row].any():
-            rows[row] = rows[row - 1]
-    return result
-
-
-def choose_model(counts: Counts) -> Model:
-    weights = counts.symbols
-    occurring = np.flatnonzero(weights.any(axis=1)).tolist()
-    K = max(1, min(MAX_TABLES, len(occurring), int(weights.sum()) // 4096 + 2))
-    table_of = first_tables(weights, occurring, K)
-    for _ in range(2):
-        frequencies = frequencies_of_tables(weights, table_of, K)
-        costs = weights[occurring] @ COSTS[frequencies].T  # by context and table
-        table_of[occurring] = np.argmin(costs, axis=1)
-    frequencies = frequencies_of_tables(weights, table_of, K)
-
-    significant = []
-    for other, s in counts.groups.tolist():
-        G = other + s
-        significant.append(min(max((SCALE * s + G // 2) // G, 1), SCALE - 1) if G else SCALE // 2)
-    return Model(tables_of_all(table_of), frequencies, np.array(significant))
+    with_map = MapCoder(dimensions, preset, lattices).run(preset, change)
+    return with_map if of_map < cost(preset) else model_of_preset(dimensions, preset)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Section 8: tiles, encoding
-
-
-def units_of(array: Array) -> bytes:
-    return array.astype(array.dtype.newbyteorder("<")).tobytes()
-
-
-def to_whole(data: bytes, n: int) -> bytes:
-    return data + bytes(-len(data) % n)
+# Section 8: units, encoding
 
 
 @dataclass(frozen=True)
 class CodedPhase:
     group_context: Array
     significant: Array  # of every group
-    context: Array  # this and the rest: of the values of significant groups
+    context: Array  # this and the rest: of the values that are coded
     symbol: Array
-    extra: Array
-    extra_width: Array
+    extra: list[int]
+    extra_bits: Array
+    n_special: int
+    n_verbatim: int
 
 
-@dataclass
-class CodedTile:
-    """What a tile is before it is packed."""
+def code_phase(tile: TileInWork, number: int, bits: Array) -> CodedPhase:
+    """Codes a phase of the field's `bits` in a tile."""
+    ty, plan = tile.ty, tile.around.plan
+    phase = tile.begin_phase(number)
+    d_bits = bits.ravel()[phase.position]
+    special = d_bits == plan.pattern
+    code, accepted = quantise(d_bits.view(ty.value), phase.p, tile.around.bound)
+    verbatim = ~accepted & ~special
+    code[special | verbatim] = 0
+    tile.end_phase(phase, code, special, verbatim, d_bits)
 
-    kind: int = TILE_CODED
-    empty: bool = False  # length 0
-    phases: list[CodedPhase] = field(default_factory=list)
-    verbatim: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # positions, ascending
-    payload: bytes = b""
-    n_special: int = 0
-    n_unpredictable: int = 0
-
-
-def significant_groups(phase: Phase, code: Array, special: Array) -> Array:
-    return np.bincount(phase.group, weights=(code != 0) | special) > 0
-
-
-def coded_phase(phase: Phase, code: Array, special: Array, model: Model | None) -> CodedPhase:
-    significant = significant_groups(phase, code, special)
-    coded = significant[phase.group]
-    context, code, special = phase.context[coded], code[coded], special[coded]
-    symbol = ALPHABET.symbol(code, special)
-    if model is not None:
-        escape = np.where(code < 0, ALPHABET.escapes[1], ALPHABET.escapes[0])
-        symbol = np.where(model.frequencies[model.table_of[context], symbol] > 0, symbol, escape)
-    base, width = np.array([ALPHABET.meaning(s) for s in range(ALPHABET.size)]).T[:, symbol]
-    extra = np.where(symbol == ALPHABET.missing, 0, code - base)
-    return CodedPhase(phase.group_context, significant, context, symbol, extra, width)
-
-
-def code_tile(tile: TileInWork, bits: Array, model: Model | None) -> CodedTile:
-    """Codes a tile, of the field's `bits`. Without a model it is of kind 0, and no payload is made."""
-    plan = tile.around.plan
-    positions = tile.coded_positions()
-    if model is not None and positions.size and (bits.ravel()[positions] == plan.pattern).all():
-        tile.finish_without_codes(True, False, bits)
-        return CodedTile(TILE_SPECIAL, payload=struct.pack("<H", TILE_SPECIAL), n_special=positions.size)
-
-    coded = CodedTile()
-    for number in range(1, len(tile.phases) + 1):
-        phase = tile.begin_phase(number)
-        d_bits = bits.ravel()[phase.position]
-        special = d_bits == plan.pattern
-        code, accepted = quantise(d_bits.view(plan.ty.value), phase.p, tile.around.bound)
-        verbatim = ~accepted & ~special
-        code[special | verbatim] = 0
-        coded.phases.append(coded_phase(phase, code, special, model))
-        coded.verbatim = np.sort(np.concatenate([coded.verbatim, phase.position[verbatim]]))
-        coded.n_special += int(special.sum())
-        tile.end_phase(phase, code, special, verbatim, d_bits)
-
-    coded.n_unpredictable = coded.verbatim.size
-    coded.empty = not coded.verbatim.size and not any(phase.significant.any() for phase in coded.phases)
-    if model is not None and not coded.empty:
-        coded.payload = coded_payload(coded, bits.ravel()[coded.verbatim], model)
-        if len(coded.payload) >= UNIT + positions.size * bits.itemsize:
-            return raw_tile(tile, bits)
-    return coded
+    something = (code != 0) | special | verbatim
+    in_group = phase.group >= 0
+    significant = np.zeros(phase.group_context.size, np.bool_)
+    np.logical_or.at(significant, phase.group[in_group], something[in_group])
+    coded = ~in_group
+    coded[in_group] = significant[phase.group[in_group]]
+    symbol = symbol_of(code, special, verbatim)[coded]
+    base, width = np.array([meaning(s, 32 * ty.words) for s in range(SYMBOLS)]).T[:, symbol]
+    extra = [
+        bits_of if s == VERBATIM else k - b
+        for s, k, b, bits_of in zip(
+            symbol.tolist(), code[coded].tolist(), base.tolist(), d_bits[coded].tolist(), strict=True
+        )
+    ]
+    return CodedPhase(
+        phase.group_context, significant, phase.context[coded], symbol, extra, width, special.sum(), verbatim.sum()
+    )
 
 
-def raw_tile(tile: TileInWork, bits: Array) -> CodedTile:
-    tile.finish_without_codes(False, True, bits)
-    positions = tile.coded_positions()
-    payload = struct.pack("<H", TILE_RAW) + units_of(bits.ravel()[positions])
-    return CodedTile(TILE_RAW, payload=payload, n_unpredictable=positions.size)
+def code_tile(tile: TileInWork, bits: Array) -> list[CodedPhase]:
+    return [code_phase(tile, number, bits) for number in range(1, tile.active + 1)]
 
 
-def coded_payload(coded: CodedTile, verbatim_bits: Array, model: Model) -> bytes:
-    n = sum(phase.symbol.size for phase in coded.phases)
-    log2_lanes = 0 if n <= 1024 else 1 if n <= 2048 else 2
-    extra = np.concatenate([phase.extra for phase in coded.phases])
-    widths = np.concatenate([phase.extra_width for phase in coded.phases])
-    n_extra = -(-int(widths.sum()) // 16)
+def is_live(tile: list[CodedPhase]) -> bool:
+    return any((phase.symbol != DIRECT).any() for phase in tile)
 
-    head = TILE_CODED | log2_lanes << 2 | (coded.verbatim.size > 0) << VERBATIM_BIT | (n_extra > 0) << EXTRA_BIT
-    parts = [struct.pack("<H", head)]
-    if coded.verbatim.size:
-        parts += [struct.pack("<H", coded.verbatim.size), units_of(coded.verbatim.astype(np.uint16))]
-        parts.append(units_of(verbatim_bits))
-    if n_extra:
-        parts += [struct.pack("<H", n_extra), v1.pack_bits(extra, widths)[: UNIT * n_extra]]
-    states, words = rans_encode(coded.phases, model, 1 << log2_lanes)
-    parts += [struct.pack(f"<{len(states)}I", *states), struct.pack(f"<{len(words)}H", *words)]
+
+class RansWriter:
+    def __init__(self, model: Model) -> None:
+        self.model, self.frequencies, self.starts = model, CONSTANTS.frequencies, CONSTANTS.starts
+        self.steps: list[list[tuple[int, int]]] = []  # runs of (start, frequency)
+        self.extra = 0
+        self.extra_bits = 0
+        self.n_values = 0
+
+    def put_extra(self, value: int, bits: int) -> None:
+        self.extra |= (value & ((1 << bits) - 1)) << self.extra_bits
+        self.extra_bits += bits
+
+    def put(self, tables: Array, symbols: Array) -> None:
+        self.steps.append(
+            list(zip(self.starts[tables, symbols].tolist(), self.frequencies[tables, symbols].tolist(), strict=True))
+        )
+
+    def tile(self, tile: list[CodedPhase]) -> None:
+        significant = self.model.significant
+        for phase in tile:
+            g = significant[phase.group_context]
+            flags = phase.significant
+            self.steps.append(
+                list(
+                    zip(
+                        np.where(flags, SCALE - g, 0).tolist(),
+                        np.where(flags, g, SCALE - g).tolist(),
+                        strict=True,
+                    )
+                )
+            )
+            tables = self.model.table_of[phase.context]
+            escaped = self.frequencies[tables, phase.symbol] == 0
+            self.put(tables, np.where(escaped, ESCAPE, phase.symbol))
+            self.n_values += phase.symbol.size
+            base = [meaning(symbol, 0)[0] for symbol in phase.symbol.tolist()]
+            for value, bits, is_escaped, b in zip(phase.extra, phase.extra_bits.tolist(), escaped, base, strict=True):
+                if is_escaped:
+                    self.put_extra(value + b, ESCAPE_BITS)
+                else:
+                    self.put_extra(value, bits)
+
+    def finish(self) -> tuple[int, bytes]:
+        """log2 of the number of lanes, and states, words and extra bits."""
+        log2_lanes = 0
+        while log2_lanes < 5 and self.n_values > 1024 << log2_lanes:
+            log2_lanes += 1
+        lanes = 1 << log2_lanes
+        states = [LOWEST_STATE] * lanes
+        words = []
+        for run in reversed(self.steps):
+            for j, (start, f) in reversed(list(enumerate(run))):
+                x = states[j % lanes]
+                if x >= f << 20:
+                    words.append(x & 0xFFFF)
+                    x >>= 16
+                states[j % lanes] = (x // f << SCALE_BITS) + x % f + start
+        n_extra = -(-self.extra_bits // 16)
+        extra = [self.extra >> 16 * i & 0xFFFF for i in range(n_extra)]
+        return log2_lanes, struct.pack(f"<{lanes}I{len(words) + n_extra}H", *states, *words[::-1], *extra[::-1])
+
+
+def write_unit(
+    tiles: list[list[CodedPhase]], model: Model, deltas: Sequence[tuple[int, int]] | None
+) -> tuple[int, bytes]:
+    """log2 of the lanes, and the payload. `deltas`: of the map, for unit 0, which has no bits of live tiles; () if
+    there is no map, None for other units."""
+    live = [is_live(tile) for tile in tiles]
+    if not any(live) and not deltas:
+        return 0, b""
+    writer = RansWriter(model)
+    if deltas:
+        writer.put(np.array([DELTA_TABLES[table] for _, table in deltas]), np.array([d + DIRECT for d, _ in deltas]))
+    for tile, is_coded in zip(tiles, live, strict=True):
+        if is_coded or deltas is not None:
+            writer.tile(tile)
+    log2_lanes, coded = writer.finish()
+    mask = b"" if deltas is not None else struct.pack("<H", sum(is_coded << i for i, is_coded in enumerate(live)))
+    return log2_lanes, mask + coded
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sections 1 and 9: archives, encoding
+
+
+def varint(n: int) -> bytes:
+    """Seven bits to a byte, the lowest first; all but the last byte have their highest bit set."""
+    parts = []
+    while n > 127:
+        parts.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*parts, n])
+
+
+def bound_bytes(eb: float) -> tuple[int, bytes]:
+    """Whether it is an f64, and how it is stored: m * 10^x, if that is exact to the last bit."""
+    for m in range(1, 256):
+        for x in range(-22, 23):
+            if eb == (m * 10.0**x if x >= 0 else m / 10.0**-x):
+                return 0, struct.pack("<Bb", m, x)
+    return 1, struct.pack("<d", eb)
+
+
+def frame(
+    kind: int, ty: Type, shape: Sequence[int], eb: float, rel: bool, e_0: float, fill: int | None,
+    counts: tuple[int, int], axes: bool,
+) -> bytes:  # fmt: skip
+    """What comes before the checksum."""
+    as_f64, bound = bound_bytes(eb)
+    flags = rel | as_f64 << 1 | (fill is not None) << 2 | axes << 3 | any(counts) << 4
+    parts = [MAGIC, bytes([VERSION | kind << 4 | (ty is v1.F64) << 7, len(shape) - 1 | flags << 2])]
+    parts += [*map(varint, shape), bound]
+    if rel and kind != KIND_CONSTANT:
+        parts.append(v1.little(np.array([e_0], ty.value)))
+    if fill is not None:
+        parts.append(v1.little(np.array([fill], ty.bits)))
+    if any(counts):
+        parts += map(varint, counts)
     return b"".join(parts)
 
 
-def rans_encode(phases: list[CodedPhase], model: Model, lanes: int) -> tuple[list[int], list[int]]:
-    starts = model.starts()
-    steps: list[tuple[int, int, int]] = []  # lane, start, frequency
-    for phase in phases:
-        g = model.significant[phase.group_context]
-        flag_start = np.where(phase.significant, SCALE - g, 0)
-        flag_f = np.where(phase.significant, g, SCALE - g)
-        table = model.table_of[phase.context]
-        value_start, value_f = starts[table, phase.symbol], model.frequencies[table, phase.symbol]
-        for begin, width in ((flag_start, flag_f), (value_start, value_f)):
-            steps += zip((np.arange(width.size) % lanes).tolist(), begin.tolist(), width.tolist(), strict=True)
-
-    states = [LOWEST_STATE] * lanes
-    words = []
-    for lane, start, f in reversed(steps):
-        x = states[lane]
-        if x >= f << 20:
-            words.append(x & 0xFFFF)
-            x >>= 16
-        states[lane] = (x // f << SCALE_BITS) + x % f + start
-    return states, words[::-1]
+def checksum(data: bytes) -> int:
+    return v1.checksum_of_bytes(data + bytes(-len(data) % 4) + struct.pack("<I", len(data) % 4))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Sections 1 and 8: whole archives, encoding
+def lattice_checksum(payloads: Sequence[bytes]) -> int:
+    return v1.fold(sum(v1.part(t, v1.words_of(data)) for t, data in enumerate(payloads)) & v1.MASK64)
 
 
-def checksum(top: bytes, payloads: Sequence[bytes]) -> int:
-    """Section 9. `top` with its length and filling."""
-
-    def part(t: int, data: bytes) -> int:
-        word_sum = v1.weigh(v1.words_of(data))
-        return v1.mix(word_sum ^ v1.mix((t * v1.GOLDEN64 + len(data) // UNIT) & v1.MASK64))
-
-    parts = [*payloads, top]
-    return v1.fold(sum(part(t, data) for t, data in enumerate(parts)) & v1.MASK64)
+def fields_of(plan: Plan, bits: Array) -> list[Array]:
+    """The points of every lattice and of the top, in the field's order."""
+    fields = [bits]
+    for lattice in plan.lattices:
+        even = tuple(slice(None, None, 2) if 3 - axis in lattice.active_in_field else slice(None) for axis in range(4))
+        fields.append(np.ascontiguousarray(fields[-1][even]))
+    return fields
 
 
-def field_of(plan: Plan, bits: Array, i: int) -> Array:
-    """The points of lattice i, or of the top, in the field's order."""
-    for lattice in plan.lattices[:i]:
-        bits = bits[points_of_class(0, lattice.active_in_field)]
-    return np.ascontiguousarray(bits)
-
-
-def code_tiles(plan: Plan, bits: Array, top: Level, model: Model | None) -> list[CodedTile]:
-    tiles = []
-    level = top
+def code_field(plan: Plan, bits: Array, top: int) -> list[list[list[CodedPhase]]]:
+    """The tiles of each lattice."""
+    fields = fields_of(plan, bits)
+    coded = []
+    level = top_level(top, plan)
     for lattice in reversed(plan.lattices):
         work = LatticeInWork(plan, lattice, level)
-        of_lattice = lattice.from_field_order(field_of(plan, bits, lattice.index))
+        of_lattice = lattice.from_field_order(fields[lattice.index])
+        tiles = []
         for tile in work.tiles():
-            tiles.append(code_tile(tile, np.ascontiguousarray(of_lattice[slices(tile.ranges)]), model))
+            tiles.append(code_tile(tile, np.ascontiguousarray(of_lattice[slices(tile.ranges)])))
             tile.store()
+        coded.append(tiles)
         level = work.finished()
-    return tiles
+    return coded[::-1]
 
 
-def count_symbols(plan: Plan, tiles: list[CodedTile]) -> Counts:
-    """Of tiles that were coded without a model."""
+def count(tiles_of: list[list[list[CodedPhase]]], lattices: Sequence[Lattice]) -> Counts:
+    """Of all lattices from 1 on, and of a sample of lattice 0's tiles, as far as tiles are coded."""
     counts = Counts()
-    n_coarse = len(tiles) - plan.lattices[0].tile_count()
-    k = v1.log2_rate(len(tiles) - n_coarse)
-    for number, tile in enumerate(tiles):
-        if number < n_coarse or v1.in_sample(number - n_coarse, k):
-            for phase in tile.phases:
-                counts.add(phase, 1 if number < n_coarse else 1 << k)
+    for i, tiles in enumerate(tiles_of):
+        k = v1.log2_rate(len(tiles)) if i == 0 else 0
+        for number, tile in enumerate(tiles):
+            in_unit_0 = volume(lattices[i].extents) <= SMALL_LATTICE
+            if v1.in_sample(number, k) and (in_unit_0 or is_live(tile)):
+                for phase in tile:
+                    counts.add(phase, 1 << k)
     return counts
 
 
-def default_axes(shape: Sequence[int]) -> int:
-    """The first three axes that may be halved."""
-    mask = halvable(shape)
-    return mask & 7 if mask == 15 else mask
-
-
 def encode(
-    x: Array,
-    eb: float,
-    mode: str = "abs",
-    fill: float | None = None,
-    *,
-    axes: int | None = None,
-    cubic: bool = True,
-    alpha: int = 0,
-    beta: int = 0,
-    model: Model | None = None,
+    x: Array, eb: float, mode: str = "abs", fill: float | None = None, *, allowed: Sequence[int] = (15, 15, 15),
+    curve: int = CUBIC, bounds: int = 0, top: float | None = None, model: Model | None = None,
     even_if_longer: bool = False,
-) -> bytes:
-    """The archive of a field, without zstd stage. `axes`: the mask of the axes to be halved, of which those with fewer
-    than 5 values are ignored; `alpha`, `beta`: ids; `even_if_longer`: than a raw archive, for tests."""
+) -> bytes:  # fmt: skip
+    """The archive of a field. `allowed`: masks of axes; `curve`, `bounds`: numbers of section 4 and 3; `top`: what is
+    stored of the first value; `even_if_longer`: than a raw archive, for tests."""
     x = np.ascontiguousarray(x)
     ty = v1.type_of(x.dtype)
-    axes = default_axes(x.shape) if axes is None else axes & halvable(x.shape)
-    if alpha not in range(len(ALPHA)) or beta not in range(len(BETA)) or axes.bit_count() > 3:
-        raise ValueError("axes, alpha or beta")
-    if not axes or not 1 <= x.ndim <= 4 or not 0 < eb < float("inf") or mode not in ("abs", "rel"):
+    if not 1 <= x.ndim <= 4 or not 0 < eb < float("inf") or mode not in ("abs", "rel"):
         return v1.encode(x, eb, mode, fill=fill)  # which refuses what is not allowed
     raw = v1.encode_raw(x, ty)
-    pattern = v1.special_pattern(fill, ty)
     bits = x.view(ty.bits)
-    eb_abs = v1.absolute_bound(x, bits == pattern, eb, mode)
-    e_0 = v1.largest_bound(eb_abs, ty)
+    rel = mode == "rel"
+    if x.size and (bits == bits.ravel()[0]).all():
+        fill_bits = None if fill is None else v1.special_pattern(fill, ty)
+        front = frame(KIND_CONSTANT, ty, x.shape, eb, rel, 0.0, fill_bits, (0, 0), False)
+        value = v1.little(bits.ravel()[:1])
+        return front + struct.pack("<I", checksum(front + value)) + value
+    pattern = v1.special_pattern(fill, ty)
+    e_0 = v1.largest_bound(v1.absolute_bound(x, bits == pattern, eb, mode), ty)
     if x.size == 0 or e_0 < np.finfo(ty.value).tiny:
         return raw
 
+    axes = tuple(allowed) != (15, 15, 15)
     extents = extents_of(x.shape)
+    plan = Plan(ty, pattern, extents, (allowed[0], allowed[1], allowed[2]), float(e_0), curve, bounds)
     bits = bits.reshape(extents)
-    lattices, top_extents = pyramid(extents, axes)
-    plan = Plan(ty, pattern, fill is not None, lattices, top_extents, float(e_0), cubic, alpha, beta)
+    top_bits = int(bits.ravel()[0] if top is None else ty.value(top).view(ty.bits))
     with np.errstate(all="ignore"):
-        top_field = field_of(plan, bits, len(lattices)).view(ty.value)
-        top_archive = v1.encode(top_field, plan.top_bound, fill=fill)
-        top = top_level(v1.decode(top_archive), pattern, ty)
-        if model is None:
-            model = choose_model(count_symbols(plan, code_tiles(plan, bits, top, None)))
-        tiles = code_tiles(plan, bits, top, model)
+        tiles_of = code_field(plan, bits, top_bits)
+    dimensions = plan.lattices[0].active
+    if model is None:
+        model = choose_model(count(tiles_of, plan.lattices), dimensions, plan.lattices)
 
-    payloads = [tile.payload for tile in tiles]
-    index = np.array([len(payload) // UNIT for payload in payloads], np.uint16)
-    stored_top = to_whole(struct.pack("<Q", len(top_archive)) + top_archive, 4)
-    body = stored_top + to_whole(units_of(index), 4) + to_whole(b"".join(payloads), 4)
-    section = model_section(model)
-    n_special = sum(tile.n_special for tile in tiles)
-    n_unpredictable = sum(tile.n_unpredictable for tile in tiles)
-    coding_header = struct.pack(
-        "<8B3d6Q",
-        *(SPLINE, RANS, 0, mode == "rel", REVISION, plan.fill, axes, cubic | alpha << 1 | beta << 4),
-        *(eb, eb_abs, 2 * plan.e_0, pattern),
-        *(len(body), len(body), n_special, len(section), n_unpredictable),
-    )
-    following = coding_header + section
-    archive = header(ty, x.shape, checksum(stored_top, payloads), following) + body
-    return archive if even_if_longer or len(archive) < len(raw) else v1.encode(x, eb, mode, fill=fill)
+    deltas: list[tuple[int, int]] = []
+    if model.has_map:
 
+        def change(context: int, expected: int, table: int) -> int:
+            wanted = model.table_of[context] if context < CONTEXTS else model.group_index[context - CONTEXTS]
+            deltas.append((int(wanted) - expected, table))
+            return deltas[-1][0]
 
-def header(ty: Type, shape: Sequence[int], payload_checksum: int, following: bytes) -> bytes:
-    """Header and the sections its checksum covers as well."""
-    extents = [*shape, 0, 0, 0, 0][:4]
-    first = struct.pack("<4s4B4QII", v1.MAGIC, VERSION, KIND_TILED, ty.id, len(shape), *extents, payload_checksum, 0)
-    first += following
-    return first[:44] + struct.pack("<I", v1.checksum_of_header(first)) + first[48:]
+        MapCoder(dimensions, model.preset, plan.lattices).run(model.preset, change)
+
+    units: list[tuple[int, bytes]] = []
+    sums = []
+    all_tiles = {lattice.index: iter(tiles) for lattice, tiles in zip(plan.lattices, tiles_of, strict=True)}
+    for number, unit in enumerate(units_of(plan.lattices)):
+        tiles = [next(all_tiles[index]) for index, _ in unit]
+        units.append(write_unit(tiles, model, None if number else deltas))
+        sums.append(unit[0][0] if unit else 0)
+    counts = [
+        sum(getattr(phase, name) for tiles in tiles_of for tile in tiles for phase in tile)
+        for name in ("n_special", "n_verbatim")
+    ]
+    fill_bits = pattern if fill is not None else None
+    front = frame(KIND_SPLINE, ty, x.shape, eb, rel, float(e_0), fill_bits, (int(counts[0]), int(counts[1])), axes)
+    rest = bytes([curve | bounds << 3])
+    if axes:
+        rest += struct.pack("<H", allowed[0] | allowed[1] << 4 | allowed[2] << 8)
+    rest += bytes([model.preset | model.has_map << 4 | units[0][0] << 5]) + v1.little(np.array([top_bits], ty.bits))
+    if len(units) > 1:
+        rest += varint(len(units[0][1]) // 2)
+        for log2_lanes, payload in units[1:]:
+            rest += (len(payload) // 2 | log2_lanes << 21).to_bytes(3, "little")
+        for index in sorted(set(sums[1:]), reverse=True):
+            of_lattice = [payload for i, (_, payload) in zip(sums[1:], units[1:], strict=True) if i == index]
+            rest += struct.pack("<I", lattice_checksum(of_lattice))
+    rest += bytes((len(front) + 4 + len(rest)) % 2) + units[0][1]
+    archive = front + struct.pack("<I", checksum(front + rest)) + rest + b"".join(payload for _, payload in units[1:])
+    return archive if even_if_longer or len(archive) < len(raw) else raw
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Section 8: tiles, decoding
+# Section 8: units, decoding
 
 
-class UnitReader:
-    """Takes parts from the front of a payload."""
+class ExtraReader:
+    """Extra bits, which lie at the end of a payload, the last unit first."""
 
-    def __init__(self, payload: bytes) -> None:
-        self.rest = payload
+    def __init__(self, units: Array) -> None:
+        self.bits = sum(unit << 16 * i for i, unit in enumerate(units[::-1].tolist()))
+        self.available = 16 * units.size
+        self.used = 0
 
-    def take(self, n_bytes: int) -> bytes:
-        require(n_bytes <= len(self.rest), "a payload ends too early")
-        taken, self.rest = self.rest[:n_bytes], self.rest[n_bytes:]
+    def take(self, n: int) -> int:
+        require(self.used + n <= self.available, "extra bits that end too early")
+        taken = self.bits >> self.used & ((1 << n) - 1)
+        self.used += n
         return taken
 
-    def unit(self) -> int:
-        return int.from_bytes(self.take(UNIT), "little")
+    def finish(self) -> int:
+        """The number of units."""
+        n = -(-self.used // 16)
+        require(self.bits >> self.used & ((1 << 16 * n - self.used) - 1) == 0, "padding is not 0")
+        return n
 
-    def array(self, dtype: type[np.generic], n: int) -> Array:
-        little_endian = np.dtype(dtype).newbyteorder("<")
-        return np.frombuffer(self.take(n * little_endian.itemsize), little_endian, n).astype(dtype)
 
-
-class RansDecoder:
-    def __init__(self, states: list[int], words: list[int], model: Model) -> None:
-        self.states, self.words, self.model = states, words, model
+class RansReader:
+    def __init__(self, payload: bytes, lanes: int, model: Model | None) -> None:
+        require(len(payload) >= 4 * lanes and len(payload) % 2 == 0, "a payload without states")
+        self.states = list(struct.unpack(f"<{lanes}I", payload[: 4 * lanes]))
+        require(all(x >= LOWEST_STATE for x in self.states), "a state below the least")
+        self.words = np.frombuffer(payload[4 * lanes :], "<u2")
         self.next_word = 0
-        require(all(x >= LOWEST_STATE for x in states), "a state below the least")
-        symbols = np.arange(ALPHABET.size)
-        self.starts, self.frequencies = model.starts().tolist(), model.frequencies.tolist()
-        self.symbol_at = [np.repeat(symbols, frequencies).tolist() for frequencies in model.frequencies]
+        self.extra = ExtraReader(self.words)
+        self.model = model
+        self.frequencies, self.starts = CONSTANTS.lists
 
     def advance(self, lane: int, start: int, f: int) -> None:
         x = self.states[lane]
         x = f * (x >> SCALE_BITS) + x % SCALE - start
         if x < LOWEST_STATE:
-            require(self.next_word < len(self.words), "a payload without enough words")
-            x = x << 16 | self.words[self.next_word]
+            require(self.next_word < self.words.size, "a payload without enough words")
+            x = x << 16 | int(self.words[self.next_word])
             self.next_word += 1
         self.states[lane] = x
 
-    def flags(self, contexts: Array) -> Array:
+    def flags(self, frequencies: list[int]) -> Array:
         flags = []
-        for j, g in enumerate(self.model.significant[contexts].tolist()):
+        for j, g in enumerate(frequencies):
             lane = j % len(self.states)
             flags.append(self.states[lane] % SCALE >= SCALE - g)
             self.advance(lane, SCALE - g if flags[-1] else 0, g if flags[-1] else SCALE - g)
         return np.array(flags, np.bool_)
 
-    def symbols(self, contexts: Array) -> Array:
-        symbols = []
-        for j, table in enumerate(self.model.table_of[contexts].tolist()):
-            lane = j % len(self.states)
-            symbol = self.symbol_at[table][self.states[lane] % SCALE]
-            symbols.append(symbol)
-            self.advance(lane, self.starts[table][symbol], self.frequencies[table][symbol])
-        return np.array(symbols, np.int64)
+    def symbol(self, j: int, table: int) -> int:
+        lane = j % len(self.states)
+        symbol = int(symbols_of_slots()[table][self.states[lane] % SCALE])
+        self.advance(lane, self.starts[table][symbol], self.frequencies[table][symbol])
+        return symbol
 
     def finish(self) -> None:
         require(all(x == LOWEST_STATE for x in self.states), "a state that does not end where it should")
-        require(self.next_word == len(self.words), "words that are not used")
+        require(self.next_word + self.extra.finish() == self.words.size, "words that are not used")
 
 
-def decode_tile(tile: TileInWork, payload: bytes, model: Model) -> None:
+@functools.cache
+def symbols_of_slots() -> Array:
+    return np.array([np.repeat(np.arange(SYMBOLS), frequencies) for frequencies in CONSTANTS.frequencies])
+
+
+def decode_phase(tile: TileInWork, number: int, reader: RansReader | None) -> None:
+    """Without a reader, of a tile in which every code is 0."""
     ty = tile.ty
-    positions = tile.coded_positions()
-    stored_bits = np.zeros(volume(tile.shape), ty.bits)
-    if not payload:
-        tile.finish_without_codes(False, False, stored_bits)
-        return
-    reader = UnitReader(payload)
-    head = reader.unit()
-    kind = head & 3
-    require(kind <= TILE_RAW, "unknown tile kind")
-    if kind != TILE_CODED:
-        require(head == kind, "bits beside the tile kind")
-        if kind == TILE_RAW:
-            stored_bits[positions] = reader.array(ty.bits, positions.size)
-        require(not reader.rest, "a payload that is too long")
-        tile.finish_without_codes(kind == TILE_SPECIAL, kind == TILE_RAW, stored_bits)
-        return
+    phase = tile.begin_phase(number)
+    n = phase.position.size
+    code, special, verbatim = np.zeros(n, np.int64), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    bits = np.zeros(n, ty.bits)
+    if reader is not None and reader.model is not None:
+        significant = reader.flags(reader.model.significant[phase.group_context].tolist())
+        in_group = phase.group >= 0
+        coded = ~in_group
+        coded[in_group] = significant[phase.group[in_group]]
+        tables = reader.model.table_of[phase.context].tolist()
+        symbols = [reader.symbol(j, tables[i]) for j, i in enumerate(np.flatnonzero(coded).tolist())]
+        for i, symbol in zip(np.flatnonzero(coded).tolist(), symbols, strict=True):
+            base, width = meaning(symbol, 32 * ty.words)
+            extra = reader.extra.take(width)
+            special[i], verbatim[i] = symbol == SPECIAL, symbol == VERBATIM
+            if symbol == VERBATIM:
+                bits[i] = extra
+                require(extra != tile.around.plan.pattern, "a special value that is stored verbatim")
+            elif symbol == ESCAPE:
+                code[i] = extra - (1 << ESCAPE_BITS if extra >> ESCAPE_BITS - 1 else 0)
+            elif symbol != SPECIAL:
+                code[i] = base + extra
+        require((np.abs(code) <= T_LIMIT).all(), "a code beyond the limit")
+    tile.end_phase(phase, code, special, verbatim, bits)
 
-    log2_lanes = head >> 2 & 3
-    require(head >> 6 == 0 and log2_lanes <= 2, "illegal tile header")
-    is_verbatim: Array = np.zeros(stored_bits.size, np.bool_)
-    if head >> VERBATIM_BIT & 1:
-        n = reader.unit()
-        require(n > 0, "no verbatim values, but the bit for them")
-        verbatim = reader.array(np.uint16, n).astype(np.int64)
-        require((np.diff(verbatim) > 0).all() and np.isin(verbatim, positions).all(), "positions of verbatim values")
-        is_verbatim[verbatim] = True
-        stored_bits[verbatim] = reader.array(ty.bits, n)
-    extra = b""
-    if head >> EXTRA_BIT & 1:
-        extra = reader.take(UNIT * reader.unit())
-        require(extra, "no extra bits, but the bit for them")
-    extra_bits = BitReader(extra, "extra bits")
-    states = reader.array(np.uint32, 1 << log2_lanes).tolist()
-    require(len(reader.rest) % UNIT == 0, "half a unit")
-    decoder = RansDecoder(states, reader.array(np.uint16, len(reader.rest) // UNIT).tolist(), model)
 
-    for number in range(1, len(tile.phases) + 1):
-        phase = tile.begin_phase(number)
-        significant = decoder.flags(phase.group_context)
-        code = np.zeros(phase.position.size, np.int64)
-        special: Array = np.zeros(code.size, np.bool_)
-        if code.size:
-            coded = np.flatnonzero(significant[phase.group])
-            symbols = decoder.symbols(phase.context[coded])
-            special[coded] = symbols == ALPHABET.missing
-            meanings = [ALPHABET.meaning(symbol) for symbol in symbols.tolist()]
-            code[coded] = [base + extra_bits.take(width) for base, width in meanings]
-            code[special] = 0
-        verbatim = is_verbatim[phase.position]
-        require(not (verbatim & ((code != 0) | special)).any(), "a verbatim value with a code")
-        tile.end_phase(phase, code, special, verbatim, stored_bits[phase.position])
-    extra_bits.finish(8 * UNIT)
-    decoder.finish()
+class Decoder:
+    """Decodes units one after the other; each lattice is finished when its last tile is."""
+
+    def __init__(self, plan: Plan, top: int) -> None:
+        self.plan, self.level = plan, top_level(top, plan)
+        self.work: LatticeInWork | None = None
+        self.left = 0
+
+    def tile(self, index: int, ranges: Ranges, reader: RansReader | None) -> None:
+        if self.left == 0:
+            self.work = LatticeInWork(self.plan, self.plan.lattices[index], self.level)
+            self.left = len(self.work.lattice.tiles())
+        assert self.work is not None
+        tile = TileInWork(self.work, ranges)
+        for number in range(1, tile.active + 1):
+            decode_phase(tile, number, reader)
+        tile.store()
+        self.left -= 1
+        if self.left == 0:
+            self.level = self.work.finished()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Sections 1, 2 and 8: whole archives, decoding
+# Sections 1 and 9: archives, decoding
 
 
-@dataclass(frozen=True)
-class PyramidArchive:
-    """An archive of version 2 taken apart."""
+class Bytes:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
 
-    plan: Plan
-    shape: list[int]
-    model: Model
-    top: bytes  # the archive
-    payloads: list[bytes]
+    def take(self, n: int) -> bytes:
+        require(self.at + n <= len(self.data), "an archive that ends too early")
+        self.at += n
+        return self.data[self.at - n : self.at]
 
+    def number(self, n: int) -> int:
+        return int.from_bytes(self.take(n), "little")
 
-def check_checksums(archive: bytes, body_at: int, payload_checksum: int) -> None:
-    stored_payload, stored_header = struct.unpack("<II", archive[40:48])
-    require(stored_header == v1.checksum_of_header(archive[:body_at]), "header checksum")
-    require(stored_payload == payload_checksum, "payload checksum")
-
-
-def read_header(archive: bytes) -> tuple[Type, list[int]]:
-    require(len(archive) >= HEADER_BYTES + CODING_HEADER_BYTES, "too short")
-    magic, version, kind, dtype, ndim, *extents = struct.unpack("<4s4B4Q", archive[:40])
-    require(magic == v1.MAGIC and version == VERSION, "no archive of version 2")
-    require(kind == KIND_TILED and dtype in (v1.F32.id, v1.F64.id) and 1 <= ndim <= 4, "illegal header")
-    ty = v1.F32 if dtype == v1.F32.id else v1.F64
-    shape = extents[:ndim]
-    require(not any(extents[ndim:]), "extents beyond ndim")
-    require(0 < volume(shape) <= 2**60 - 48, "a field too large, or empty")
-    return ty, shape
+    def varint(self) -> int:
+        value = 0
+        for i in range(10):
+            byte = self.number(1)
+            value |= (byte & 127) << 7 * i
+            if byte < 128:
+                require(byte or not i, "a number that could be shorter")
+                return value
+        raise FormatError("a number that is too long")
 
 
-def read_plan(archive: bytes, ty: Type, shape: list[int]) -> Plan:
-    family, coder, lossless, mode, revision, special, axes, interpolation = archive[48:56]
-    eb, eb_abs, step, pattern = struct.unpack("<3dQ", archive[56:88])
-    require(revision == REVISION, f"revision {revision}, not {REVISION}")
-    require(family == SPLINE and coder == RANS and lossless <= 1 and mode <= 1 and special <= 1, "unknown id")
-    require(1 <= axes.bit_count() <= 3 and axes & ~halvable(shape) == 0, "illegal axes")
-    alpha, beta = interpolation >> 1 & 7, interpolation >> 4 & 3
-    require(interpolation < 64 and alpha < len(ALPHA), "illegal interpolation")
-    require(0 < eb < float("inf") and 0 < eb_abs < float("inf"), "illegal bound")
-    smallest = float(np.finfo(ty.value).tiny)
-    require(2 * smallest <= step <= 2 * ty.e_limit and step == float(ty.value(step)), "illegal step")
-    require(pattern < 1 << (32 * ty.words), "illegal special pattern")
-    require(special or pattern == ty.canonical_nan, "illegal special pattern")
-    lattices, top = pyramid(extents_of(shape), axes)
-    return Plan(ty, pattern, bool(special), lattices, top, step / 2, bool(interpolation & 1), alpha, beta)
-
-
-def read_archive(archive: bytes) -> PyramidArchive:
-    ty, shape = read_header(archive)
-    plan = read_plan(archive, ty, shape)
-    body_bytes, stored_bytes, _, model_bytes, _ = struct.unpack("<5Q", archive[88:128])
-    require(body_bytes % 4 == 0 and model_bytes % 4 == 0 and model_bytes <= MAX_MODEL_BYTES, "illegal length")
-    model_at = HEADER_BYTES + CODING_HEADER_BYTES
-    body_at = model_at + model_bytes
-    require(len(archive) == body_at + stored_bytes, "an archive of another length")
-    if archive[50]:
-        check_checksums(archive, body_at, v1.checksum_of_bytes(archive[body_at:]))
-        raise RuntimeError("the zstd stage: this reference does not undo it")
-    require(body_bytes == stored_bytes, "a body of another length")
-    model = read_model(archive[model_at:body_at])
-
-    body = archive[body_at:]
-    require(len(body) >= TOP_LENGTH_BYTES, "a body without a top")
-    (top_bytes,) = struct.unpack("<Q", body[:TOP_LENGTH_BYTES])
-    top_end = TOP_LENGTH_BYTES + top_bytes
-    require(top_end + -top_end % 4 <= len(body), "a top of another length")
-    stored_top, rest = body[: top_end + -top_end % 4], body[top_end + -top_end % 4 :]
-    top = stored_top[TOP_LENGTH_BYTES:top_end]
-    require(not any(stored_top[top_end:]), "padding is not 0")
-    n_tiles = plan.tile_count()
-    index_bytes = 4 * -(-n_tiles // 2)
-    require(len(rest) >= index_bytes, "a body without a tile index")
-    index = np.frombuffer(rest[:index_bytes], "<u2").tolist()
-    require(not any(index[n_tiles:]), "padding is not 0")
-    rest = rest[index_bytes:]
-    require(len(rest) == 4 * -(-sum(index) // 2), "illegal tile index")
-    require(not any(rest[UNIT * sum(index) :]), "padding is not 0")
-    ends = np.cumsum([0, *index[:n_tiles]]).tolist()
-    payloads = [rest[UNIT * begin : UNIT * end] for begin, end in itertools.pairwise(ends)]
-    check_checksums(archive, body_at, checksum(stored_top, payloads))
-    return PyramidArchive(plan, shape, model, top, payloads)
-
-
-def decode_top(plan: Plan, top: bytes) -> Array:
-    kind, ty, shape = v1.read_header(top)
-    require(ty == plan.ty and shape == list(plan.top), "a top of another field")
-    if kind == v1.KIND_TILED:
-        e = plan.top_bound
-        wanted = struct.pack("<6BH3dQ", 0, 0, 0, 0, 5, plan.fill, 0, e, e, 2 * e, plan.pattern)
-        require(top[48:88] == wanted, "a top with other parameters")
-    return v1.decode(top)
+def read_bound(archive: Bytes, as_f64: bool) -> float:
+    if as_f64:
+        eb = float(struct.unpack("<d", archive.take(8))[0])
+    else:
+        m, x = struct.unpack("<Bb", archive.take(2))
+        require(m and abs(x) <= 22, "illegal bound")
+        eb = m * 10.0**x if x >= 0 else m / 10.0**-x
+    require(0 < eb < float("inf"), "illegal bound")
+    return eb
 
 
 def decode(archive: bytes) -> Array:
     """The field of an archive of version 1 or 2, checked against the document's legal values on the way."""
-    if archive[4:5] == bytes([v1.VERSION]) or len(archive) < HEADER_BYTES:
+    if archive[:2] != MAGIC:
         return v1.decode(archive)
-    parsed = read_archive(archive)
-    plan = parsed.plan
-    payloads = iter(parsed.payloads)
+    data = Bytes(archive)
+    data.take(2)
+    head, second = data.take(2)
+    kind, ty = head >> 4 & 7, v1.F64 if head >> 7 else v1.F32
+    require(head & 15 == VERSION and kind in (KIND_SPLINE, KIND_CONSTANT), "no such version or kind")
+    ndim, flags = 1 + (second & 3), second >> 2
+    rel, as_f64, has_fill, axes, missing, zstd = (flags >> i & 1 for i in range(6))
+    if zstd:
+        raise RuntimeError("the zstd stage: this reference does not undo it")
+    shape = [data.varint() for _ in range(ndim)]
+    require(0 < volume(shape) <= 2**60 - 48, "a field too large, or empty")
+    require(volume(shape) > 1 or kind == KIND_CONSTANT, "a pyramid of a single value")
+    eb = read_bound(data, bool(as_f64))
+    width = 4 * ty.words
+
+    def value() -> int:
+        return data.number(width)
+
+    if rel:
+        e_0 = 0.0 if kind == KIND_CONSTANT else float(np.array([value()], ty.bits).view(ty.value)[0])
+    else:
+        e_0 = float(v1.largest_bound(eb, ty))
+    pattern = value() if has_fill else ty.canonical_nan
+    counts = [data.varint(), data.varint()] if missing else [0, 0]
+    require(bool(missing) == any(counts), "counters that are 0")
+    front = archive[: data.at]
+    stored_checksum = data.number(4)
+    if kind == KIND_CONSTANT:
+        require(not axes and not missing, "illegal flags")
+        bits = value()
+        require(data.at == len(archive), "an archive of another length")
+        require(checksum(front + archive[-width:]) == stored_checksum, "checksum")
+        return np.full(shape, bits, ty.bits).view(ty.value)
+
+    require(np.finfo(ty.value).tiny <= e_0 <= ty.e_limit, "illegal bound")
+    interpolation = data.number(1)
+    require(interpolation < 4 * 8, "illegal interpolation")
+    masks = data.number(2) if axes else 0x0FFF
+    require(masks < 1 << 12 and (not axes or masks != 0x0FFF), "illegal axes")
+    model_byte = data.number(1)
+    top = value()
+    plan = Plan(
+        ty, pattern, extents_of(shape), (masks & 15, masks >> 4 & 15, masks >> 8), e_0, interpolation & 7,
+        interpolation >> 3,
+    )  # fmt: skip
+    require(plan.curve <= SIX_POINTS_AND_CODES, "illegal interpolation")
+    units = units_of(plan.lattices)
+    lanes, lengths, sums = [model_byte >> 5], [], {}
+    if len(units) > 1:
+        lengths.append(2 * data.varint())
+        for _ in units[1:]:
+            entry = data.number(3)
+            lengths.append(2 * (entry & (1 << 21) - 1))
+            lanes.append(entry >> 21)
+            require(lengths[-1] or not lanes[-1], "lanes of nothing")
+        for index in sorted({unit[0][0] for unit in units[1:]}, reverse=True):
+            sums[index] = data.number(4)
+    require(data.at % 2 == 0 or data.take(1) == bytes(1), "padding is not 0")
+    if len(units) == 1:
+        lengths.append(len(archive) - data.at)
+    require(max(lanes) <= 5, "too many lanes")
+    payloads = [data.take(length) for length in lengths]
+    require(data.at == len(archive), "an archive of another length")
+    end_of_head = len(archive) - sum(lengths[1:])
+    require(checksum(front + archive[len(front) + 4 : end_of_head]) == stored_checksum, "checksum")
+    for index, stored in sums.items():
+        of_lattice = [p for p, unit in zip(payloads[1:], units[1:], strict=True) if unit[0][0] == index]
+        require(lattice_checksum(of_lattice) == stored, "checksum of a lattice")
+
+    dimensions = plan.lattices[0].active if plan.lattices else 1
+    preset, has_map = model_byte & 15, bool(model_byte >> 4 & 1)
+    model = model_of_preset(dimensions, preset)
     with np.errstate(all="ignore"):
-        level = top_level(decode_top(plan, parsed.top), plan.pattern, plan.ty)
-        for lattice in reversed(plan.lattices):
-            work = LatticeInWork(plan, lattice, level)
-            for tile in work.tiles():
-                decode_tile(tile, next(payloads), parsed.model)
-                tile.store()
-            level = work.finished()
-    return level.bits.view(plan.ty.value).reshape(parsed.shape)
+        decoder = Decoder(plan, top)
+        for number, (unit, payload, log2_lanes) in enumerate(zip(units, payloads, lanes, strict=True)):
+            reader, live = None, 0
+            if payload:
+                live = -1
+                if number:
+                    live, payload = int.from_bytes(payload[:2], "little"), payload[2:]
+                    require(0 < live < 1 << len(unit), "bits of live tiles")
+                reader = RansReader(payload, 1 << log2_lanes, model)
+            if number == 0 and has_map:
+                require(reader is not None, "a map that is not there")
+                assert reader is not None
+                model = read_map(reader, dimensions, preset, plan.lattices)
+                reader.model = model
+            for i, (index, ranges) in enumerate(unit):
+                decoder.tile(index, ranges, reader if live >> i & 1 else None)
+            if reader is not None:
+                reader.finish()
+    return decoder.level.bits.view(ty.value).reshape(shape)
+
+
+def read_map(reader: RansReader, dimensions: int, preset: int, lattices: Sequence[Lattice]) -> Model:
+    numbers = itertools.count()
+
+    def change(context: int, expected: int, table: int) -> int:
+        symbol = reader.symbol(next(numbers), DELTA_TABLES[table])
+        require(symbol < 2 * DIRECT, "no change of a table")
+        return symbol - DIRECT
+
+    return MapCoder(dimensions, preset, lattices).run(preset, change)

@@ -69,7 +69,7 @@ class Parsed:
 
     def __init__(self, archive: bytes) -> None:
         assert archive[:4] == b"cuSZ"
-        assert (archive[4], archive[5], archive[52]) == (2, 2, 1)
+        assert (archive[4], archive[5], archive[52]) == (2, 2, 2)
         self.dtype = np.dtype([np.float32, np.float64][archive[6] - 1])
         self.shape = struct.unpack_from(f"<{archive[7]}Q", archive, 8)
         self.wide = np.dtype(np.float64) if archive[48] else self.dtype
@@ -103,7 +103,7 @@ def signs_of(block: bytes) -> bytes:
 
 def decode(archive: bytes) -> Array:
     parsed = Parsed(archive)
-    v = (v2.decode if parsed.inner[4] == 2 else v1.decode)(parsed.inner).reshape(-1)
+    v = v2.decode(parsed.inner).reshape(-1)
     assert v.dtype == parsed.wide
     unsigned, mantissa, bias, *_ = TYPES[parsed.wide]
     own = TYPES[parsed.dtype][0]

@@ -12,7 +12,6 @@ SOURCE = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(SOURCE))  # for `import simt_library`
 sys.path.insert(0, str(SOURCE.parent / "golden"))  # for `import golden_cases`
-sys.path.insert(0, str(SOURCE.parent / "reference"))  # for `import format_v2_reference`
 
 from simt_checks import PAIRS_OF_PLACES  # noqa: E402
 from simt_library import Context, Library  # noqa: E402

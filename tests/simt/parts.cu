@@ -1,22 +1,16 @@
-// Parts of the engine's kernels, by themselves, for what no field can bring about in emulation.
+// Parts of the engine, by themselves: what no field can bring about in emulation, and what hardly shows in archives.
 #if __has_include(<device/block.cuh>)
 #include <device/block.cuh>
 #else // scripts/bench/gpu_counts.py compiles this over earlier commits
 #include <cuda/block.cuh>
 #endif
-#if __has_include(<codec/spline/cuda/rans_model.hpp>)
-#define HAS_MODEL
-#include <archive/alphabet.hpp>
-#include <codec/backend.hpp>
+#if __has_include(<codec/device_backend.hpp>)
+#define HAS_BACKEND
 #include <codec/device_backend.hpp>
-#include <codec/spline/cpu/engine.hpp>
-#include <codec/spline/cpu/rans_tables.hpp>
-#include <codec/spline/cuda/rans_model.hpp>
-#include <simd/float_mode.hpp>
 #endif
 
-#include <algorithm>
-#include <memory>
+#include <cstring>
+#include <vector>
 
 #include "emulator.hpp"
 
@@ -37,16 +31,9 @@ __global__ void look_back_kernel(const LookBack a) {
 
 extern "C" {
 SIMT_API int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64_t* sum);
-#ifdef HAS_MODEL
-// Sizes of SplineCounts, ModelScratch, ChosenModel and EncodingTables.
-SIMT_API void simt_model_sizes(std::size_t* sizes);
-SIMT_API int simt_choose_model(cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
-                               cusz::cuda::ModelScratch* scratch, cusz::cuda::ChosenModel* model,
-                               cusz::cuda::EncodingTables* encoding);
-SIMT_API void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
-                                       cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding);
-SIMT_API void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field, int device,
-                            cusz_predictor predictor, double eb, double fill, std::uint64_t* result);
+#ifdef HAS_BACKEND
+SIMT_API void simt_read_boxes(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field,
+                              const cusz::TileBox* boxes, std::size_t n, void* values);
 #endif
 }
 
@@ -60,78 +47,24 @@ int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64
     return error != cudaSuccess ? error : cudaDeviceSynchronize();
 }
 
-#ifdef HAS_MODEL
-void simt_model_sizes(std::size_t* sizes) {
-    using namespace cusz::cuda;
-    const std::size_t all[] = {sizeof(SplineCounts), sizeof(ModelScratch), sizeof(ChosenModel), sizeof(EncodingTables)};
-    std::copy(std::begin(all), std::end(all), sizes);
-}
-
-// All memory but the weights is the device's. Returns the launches' error.
-int simt_choose_model(cusz::cuda::SplineCounts* counts, const std::uint64_t* weights, cusz::cuda::ModelScratch* scratch,
-                      cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding) {
-    cusz::cuda::choose_model({counts, {weights[0], weights[1], weights[2]}, scratch, model, encoding}, nullptr);
-    return cudaDeviceSynchronize();
-}
-
-// The same by choose_model and RansWriting; of the tables only what the device sets.
-void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
-                              cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding) {
-    using namespace cusz;
-    const auto sum = std::make_unique<RansCounts>(), part = std::make_unique<RansCounts>();
-    for (std::uint32_t lattice = 0; lattice < 3; ++lattice) {
-        part->clear();
-        for (std::uint32_t c = v2::row_of(lattice, 1); c < v2::row_of(lattice, 1) + v2::row_of(1, 1); ++c) {
-            std::copy_n(counts->symbol[c], v2::n_symbols, part->symbol[c].begin());
-            part->used[c] = std::any_of(part->symbol[c].begin(), part->symbol[c].end(), [](auto n) { return n > 0; });
-        }
-        for (std::uint32_t c = 0; c < v2::n_group_contexts; ++c)
-            std::copy_n(counts->group[lattice][c], 2, part->group[lattice > 0 ? 1 : 0][c].begin());
-        sum->add(*part, weights[lattice], weights[lattice]);
-    }
-    const RansModel chosen = choose_model(*sum);
-    model->n_tables = chosen.n_tables;
-    model->bytes = static_cast<std::uint32_t>(chosen.bytes().size());
-    std::copy(chosen.significant.begin(), chosen.significant.end(), model->significant);
-    for (std::uint32_t t = 0; t < v2::max_tables; ++t)
-        std::copy(chosen.frequency[t].begin(), chosen.frequency[t].end(), model->frequency[t]);
-    std::copy(chosen.table.begin(), chosen.table.end(), model->table);
-
-    const auto writing = std::make_unique<cpu::RansWriting>();
-    writing->set(chosen);
-    for (std::uint32_t entry = 0; entry <= idle_entry; ++entry) {
-        const std::uint64_t of_entry = writing->frequency_and_start[entry], frequency = of_entry >> 16;
-        if (frequency == 0) continue;
-        const std::uint64_t reciprocal = frequency == 1 ? UINT32_MAX : (std::uint64_t{1} << 32) / frequency;
-        encoding->interval[entry] = (of_entry & 0xFFFF) | frequency << 16 | reciprocal << 32;
-    }
-    for (std::uint32_t t = 0; t < chosen.n_tables; ++t)
-        std::copy_n(writing->coded_as[t], v2::n_symbols, encoding->coded_as[t]);
-    encoding->table_of = writing->table_of;
-}
-
-// What the writer expects of a field before it chooses (codec/spline/cpu/engine.hpp, Forecast): halved axes, curves,
-// alpha, beta, bytes of the spline codec and of the other. device: the field's, or -1. An absolute bound; fill: of
-// missing values.
-void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field, int device,
-                   cusz_predictor predictor, double eb, double fill, std::uint64_t* result) {
-    using namespace cusz;
-    const FloatMode mode;
-    const Layout layout(dtype, ndim, shape);
-    Coding coding;
-    coding.predictor = predictor;
-    coding.r = default_r;
-    coding.eb = eb;
-    coding.has_fill = true;
-    coding.special = dtype == CUSZ_F32 ? special_pattern<float>(true, fill) : special_pattern<double>(true, fill);
-    const auto backend = cuda::make_backend();
-    resolve_bound(*backend, layout, coding, {field, device}, 1);
-    const auto host_backend = make_cpu_backend();
-    auto& engine = dynamic_cast<cpu::SplineEngine&>(host_backend->engine(*codecs_for(CUSZ_PREDICTOR_SPLINE).front()));
-    const auto read = [&](std::vector<TileBox>& boxes) { return backend->read_boxes(layout, {field, device}, boxes); };
-    const cpu::Forecast found = engine.forecast(layout, coding, read, 1);
-    const std::uint64_t all[] = {found.spline.halved, found.spline.cubic, found.spline.alpha,
-                                 found.spline.beta,   found.spline_bytes, found.lorenzo_bytes};
-    std::copy(std::begin(all), std::end(all), result);
+#ifdef HAS_BACKEND
+// The values of boxes of a field on the device, one box after another, axis 0 fastest.
+void simt_read_boxes(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field,
+                     const cusz::TileBox* boxes, std::size_t n, void* values) {
+    const cusz::Layout layout(dtype, ndim, shape);
+    const auto backend = cusz::cuda::make_backend();
+    std::vector<cusz::TileBox> read(boxes, boxes + n);
+    const auto* const from =
+        static_cast<const std::byte*>(backend->read_boxes(layout, {field, 0, "field"}, read).first);
+    const std::size_t size = layout.value_bytes();
+    auto* to = static_cast<std::byte*>(values);
+    for (const auto& [offset, edge, stride] : read)
+        for (std::uint32_t w = 0; w < edge[3]; ++w)
+            for (std::uint32_t z = 0; z < edge[2]; ++z)
+                for (std::uint32_t y = 0; y < edge[1]; ++y)
+                    for (std::uint32_t x = 0; x < edge[0]; ++x, to += size)
+                        std::memcpy(
+                            to, from + (offset + x * stride[0] + y * stride[1] + z * stride[2] + w * stride[3]) * size,
+                            size);
 }
 #endif

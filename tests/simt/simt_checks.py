@@ -9,13 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from format_v2_reference import encode
 from numpy.typing import NDArray
 from simt_library import ABS, AUTO, CPU, CUDA, DEVICE, HOST, PLACES, RAW_OVERHEAD, Context, Failure, Library, Status
-
-import format_v2 as v2
-import spline_kinds
-from support import DTYPES
 
 PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACES]
 
@@ -37,10 +32,12 @@ def check_identity(
     backend: int = AUTO,
     **options: Any,
 ) -> bytes:
-    """On the device, against the CPU. Returns the archive. field, archive: where they lie."""
+    """On the device, against the CPU. Returns the archive. field, archive: where they lie.
+
+    A device only copies what the spline codec compresses."""
     library, where = context.library, {"field": field, "archive": archive, "backend": backend}
     wanted = cpu_archive(context, x, eb, mode, **options)
-    may_be_idle = x.size == 0 or field == archive == HOST
+    may_be_idle = x.size == 0 or field == archive == HOST or options.get("predictor", "lorenzo") != "lorenzo"
     before = library.launches
     made = context.compress(x, eb, mode, **where, **options)
     assert len(made) == len(wanted)
@@ -110,12 +107,11 @@ def functions_of_the_runtime() -> list[str]:
 
 
 def every_call_may_fail(
-    simt: Library, direction: str, places: dict[str, str], x: NDArray, eb: float, mode: int, *,
-    free: int | None = None, **options: Any,
-) -> bytes:  # fmt: skip
+    simt: Library, direction: str, places: dict[str, str], x: NDArray, eb: float, mode: int, **options: Any
+) -> bytes:
     """Then the library's call fails, with a message that says where, the next one works, and nothing leaks.
 
-    free: bytes of device memory that a context has; None: as many as it wants. Returns the archive.
+    Returns the archive.
     """
     with Context(simt) as other:
         wanted = cpu_archive(other, x, eb, mode, **options)
@@ -152,8 +148,6 @@ def every_call_may_fail(
             for function in functions_of_the_runtime():
                 if function == "cudaPointerGetAttributes":
                     continue  # test_memory_of_the_device_is_not_taken_for_the_hosts
-                if free is not None:
-                    simt.set_memory_limit(simt.allocated + free)
                 with Context(simt) as context:
                     if kept:
                         call(context)
@@ -176,9 +170,6 @@ def every_call_may_fail(
                             where = rf"cudaError\w+ \(.+\) from {function}\(.* at \w+\.\w+:\d+$"
                             if function == "cudaGetDeviceCount":
                                 where = "no CUDA driver"
-                            if function == "cudaMallocAsync" and options.get("predictor") == "spline":
-                                # It asked for a buffer of the bound and went on with a smaller one.
-                                where += r"|^out of memory: the archive has \d+ bytes, and the device has room for \d+"
                             assert re.search(where, failure.message), failure.message
                         call(context)
                         check_results()
@@ -191,17 +182,6 @@ def every_call_may_fail(
         if DEVICE in places.values() and direction in ("compress", "decompress"):
             assert failed > 5
     return wanted
-
-
-def check_choices_that_no_writer_makes(context: Context, axes: int) -> None:
-    """Readers take any axes, bounds and curves (axes: bits, at most three)."""
-    x = spline_kinds.tiles_of_all_kinds((6, 5, 7, 9), DTYPES[axes % 2])
-    options = {"axes": axes, "cubic": axes % 3 == 0, "alpha": axes % 5, "beta": axes % 4}
-    archive = encode(x, 1e-2, "abs", None, even_if_longer=True, **options)
-    assert archive[4] == 2
-    assert archive[v2.HALVED_AT] == axes
-    decoded = context.decompress(archive, x.nbytes, backend=CPU)
-    assert context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
 
 
 # ---- Memory

@@ -153,14 +153,7 @@ class Library:
             ("simt_report", c_char_p, []),
             ("simt_clear", None, []),
             ("simt_sum_before", c_int, [c_void_p, c_uint64, c_void_p]),
-            ("simt_model_sizes", None, [c_size_t * 4]),
-            ("simt_choose_model", c_int, [c_void_p, c_uint64 * 3, *[c_void_p] * 3]),
-            ("simt_choose_model_on_cpu", None, [c_void_p, c_uint64 * 3, *[c_void_p] * 2]),
-            (
-                "simt_forecast",
-                None,
-                [c_int, c_int, POINTER(c_uint64), c_void_p, c_int, c_int, c_double, c_double, c_uint64 * 6],
-            ),
+            ("simt_read_boxes", None, [c_int, c_int, POINTER(c_uint64), c_void_p, c_void_p, c_size_t, c_void_p]),
         ):
             if not hasattr(c, name):  # over the sources of an earlier commit (scripts/bench/gpu_counts.py)
                 continue

@@ -37,7 +37,7 @@ def good_archive(context: Context, name: str) -> tuple[bytes, Info]:
 
 def tiles(data: bytes, info: Info) -> list[tuple[int, int]]:
     """Offset and words of every tile's payload."""
-    return formats.FORMATS[info.version].tiles(data, info.codebook_bytes, info.n_tiles)
+    return v1.tiles(data, info.codebook_bytes, info.n_tiles)
 
 
 def seal(mutant: bytearray, info: Info) -> None:

@@ -20,7 +20,6 @@ from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Contex
 
 import format_v1 as v1
 import support
-from formats import FORMATS
 
 pytestmark = pytest.mark.simt
 
@@ -30,7 +29,7 @@ REAL = sorted(Path(os.environ["CUSZ_TEST_DATA"]).glob("*.npy")) if os.environ.ge
 
 def tile_headers(archive: bytes, info: Info) -> list[int]:
     """The first word of every tile's payload."""
-    tiles = FORMATS[info.version].tiles(archive, info.codebook_bytes, info.n_tiles)
+    tiles = v1.tiles(archive, info.codebook_bytes, info.n_tiles)
     return [struct.unpack_from("<I", archive, at)[0] for at, _ in tiles]
 
 

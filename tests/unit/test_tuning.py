@@ -64,7 +64,8 @@ def test_ratio(shape, dtype, predictor):
     x = support.smooth(shape, dtype)
     for ratio in (2, 5, 9):
         found = check(x, ratio=ratio, predictor=predictor)
-        assert ratio <= found.ratio < 1.05 * ratio
+        # Where "auto" takes the other codec, the ratio jumps.
+        assert ratio <= found.ratio < (1.1 if predictor == "auto" else 1.05) * ratio
         assert float(f"{found.eb:.2e}") == found.eb
 
 
@@ -276,8 +277,8 @@ def test_survey_of_a_small_field_is_exact(dtype):
     for mode in ("rel", "abs"):
         rows = tuning.survey(x, [1e-2, 1e-4, 0], mode, fill=1e20, predictor="spline")
         for row, eb in zip(rows, [1e-2, 1e-4, 0], strict=True):
-            result = cusz.verify(x, cusz.compress(x, eb, mode, fill=1e20, predictor="spline"))
             assert row.eb == support.absolute_bound(x, eb, mode, 1e20)
+            result = cusz.verify(x, cusz.compress(x, row.eb, fill=1e20, predictor="spline"))
             assert (row.ratio, row.bit_rate, row.psnr) == (result.ratio, result.bit_rate, result.psnr)
             assert (row.max_error, row.share) == (result.max_error, 1)
 

@@ -12,11 +12,10 @@ SRC = Path(__file__).resolve().parents[2] / "cusz_core" / "src"
 SECOND_HOMES = [
     r"\bheader(\.word)?\s*(>>|&)(?!&)",  # fields of a tile header by shifts
     r"\b1048575\b|\b0xFFFFF\b",  # the largest code
-    r"\b(n_classes|special_magnitude|max_lanes|max_tables|max_group_values|n_symbols)\s*=\s*\d",
-    r"\b(rans_bits|n_spreads|n_activities|n_group_contexts|missing_code|max_tile_values)\s*=\s*-?[\d(]",
-    r"\b(second_order_xyz?|tile_coded|tile_special|tile_raw|widest_length)\s*=\s*\d",
-    r"\bunits_of_value\s*=",
-    r"0x(63|75|53|5A), *0x(63|75|53|5A)",  # the magic bytes
+    r"\b(n_classes|max_lanes|max_group_points|n_symbols|tiles_of_unit|least_with_flags)\s*=\s*\d",
+    r"\b(rans_bits|n_places|n_tables|n_group_contexts|max_values_of_small_lattices|max_tile_values)\s*=\s*-?[\d(]",
+    r"\b(second_order_xyz?|tile_special|tile_raw|widest_length)\s*=\s*\d",
+    r"0x(63|75|53|5A|C5), *0x(63|75|53|5A|C5)",  # the magic bytes
     r"\b(put|get)\s*(<[^>]*>)?\s*\([^;]*,\s*(4[0-9]|5[0-9]|10[4-9]|11[0-9]|12[0-7])\s*[,)]",  # offsets in headers
 ]
 
@@ -36,6 +35,6 @@ def test_facts_of_the_format_are_in_one_place(pattern: str) -> None:
 
 def test_the_patterns_find_something() -> None:
     """They are written for this code: what they look for is in the archive's folder, or was elsewhere once."""
-    archive = "\n".join(path.read_text() for path in (SRC / "archive").glob("*.*"))
-    former = "if ((header >> 4 & 1) != 0) units_of_value = sizeof(T) / 2; put(header, 104, n);"
+    archive = "\n".join(path.read_text() for path in (SRC / "archive").rglob("*.*pp"))
+    former = "if ((header >> 4 & 1) != 0) put(header, 104, n);"
     assert all(re.search(pattern, archive + "\n" + former) for pattern in SECOND_HOMES)

@@ -87,7 +87,8 @@ typedef enum cusz_lossless { CUSZ_LOSSLESS_NONE = 0, CUSZ_LOSSLESS_ZSTD = 1 } cu
 /* How an archive stores its field. */
 typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
-/* How a tiled archive is coded; the numbers are those in its header. CUSZ_NO_STAGE: for raw archives. */
+/* How a tiled archive is coded. CUSZ_NO_STAGE: for raw archives. CUSZ_PREDICTOR_SPLINE has no CUDA engine for the time
+ * being: the CPU does its work, and fields and archives on a device are copied to the host for it. */
 #define CUSZ_NO_STAGE (-1)
 typedef enum cusz_predictor {
     CUSZ_PREDICTOR_LORENZO = 0,
@@ -128,15 +129,17 @@ typedef struct cusz_info {
     int32_t lossless;              /* cusz_lossless */
     int32_t bins;                  /* bins coded directly; 0 for raw archives */
     int32_t has_fill;              /* nonzero: `fill` was given */
-    uint32_t checksum;             /* of the payload, as stored */
+    uint32_t checksum;             /* of the payload, as stored; of its head with CUSZ_PREDICTOR_SPLINE */
     uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents, then zeros */
     double eb;     /* the bound as requested (absolute, or relative to the value range); 0 for raw archives */
-    double eb_abs; /* the absolute bound in force; 0: every value is exact; NaN for CUSZ_PW_REL */
+    double eb_abs; /* the absolute bound in force (for CUSZ_REL with CUSZ_PREDICTOR_SPLINE, rounded down to dtype); 0:
+                      every value is exact; NaN for CUSZ_PW_REL */
     double step;   /* distance between adjacent quantised values; 0 for raw archives; NaN for CUSZ_PW_REL */
     double fill;
     uint64_t raw_bytes, archive_bytes;
-    uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections; of index and payload before the
-                                                                          lossless stage */
+    uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections (no codebook with
+                                                                          CUSZ_PREDICTOR_SPLINE); of index and payload
+                                                                          before the lossless stage */
     uint64_t tile_shape[CUSZ_MAX_NDIM]; /* full tile, in the field's dimensions; zeros for raw archives */
     uint64_t n_tiles;        /* of all resolutions, if the predictor is CUSZ_PREDICTOR_SPLINE; tile_shape: the finest */
     uint64_t n_special;      /* values equal to fill, or NaN, stored as a symbol alone */
@@ -291,7 +294,7 @@ CUSZ_API cusz_status cusz_compress_and_describe(cusz_context* context, const cus
                                                 size_t archive_capacity, cusz_info* info, double* min, double* max,
                                                 uint64_t* n_valid);
 
-/* Reads and validates an archive's header; touches nothing beyond it.
+/* Reads and validates an archive's header; touches nothing beyond it (with CUSZ_PREDICTOR_SPLINE: beyond its head).
  *   archive        host memory, any alignment; or device memory
  *   archive_bytes  exactly the archive's length
  *   info           struct_bytes set by the caller
@@ -311,8 +314,9 @@ CUSZ_API cusz_status cusz_check(cusz_context* context, const void* archive, size
 CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes,
                                      cusz_backend backend, int32_t threads, void* field, size_t field_bytes);
 
-/* Reconstructs a box of a field, on the CPU and in host memory. Only tiles that intersect the box are decoded; the
- * checksums of the whole archive are verified nevertheless.
+/* Reconstructs a box of a field, on the CPU and in host memory. Only tiles that intersect the box are decoded (with
+ * CUSZ_PREDICTOR_SPLINE, units of 16 tiles, and those that they are predicted from); the checksums of the whole
+ * archive are verified nevertheless.
  *   threads       as in cusz_params
  *   start, count  one number per dimension of the field: where the box begins, and its extents
  *   stride        one number per dimension: the distance in values from one value to the next. A box within a larger

@@ -16,8 +16,8 @@ __all__ = ["ArchiveInfo", "Sections", "inspect"]
 
 @dataclasses.dataclass(frozen=True)
 class Sections:
-    """Sizes in bytes of an archive's parts: codebook or model of the coder; index and payload before the lossless
-    stage. (The payload of a pyramid, predictor "spline", includes its top.)"""
+    """Sizes in bytes of an archive's parts: codebook of the coder; index and payload before the lossless stage. With
+    predictor "spline" the header is a frame of a few bytes, and there is no codebook."""
 
     header: int
     codebook: int
@@ -36,7 +36,8 @@ class ArchiveInfo:
         shape, dtype: of the field.
         mode: "abs", "rel" or "pw_rel"; "abs" for raw archives.
         eb: the bound as requested: absolute, or relative to the value range or every value; 0 for raw archives.
-        eb_abs: the absolute bound in force, in the field's unit; 0: every value is exact. NaN in mode "pw_rel".
+        eb_abs: the absolute bound in force, in the field's unit (in mode "rel" with predictor "spline", rounded down to
+            dtype); 0: every value is exact. NaN in mode "pw_rel".
         step: quantisation step, in the field's unit; 0 for raw archives. NaN in mode "pw_rel".
         bins: quantisation bins coded directly; 0 for raw archives.
         lossless: the lossless stage, "none" or "zstd".
@@ -48,7 +49,7 @@ class ArchiveInfo:
         special: values stored as fill, or as NaN where there is no fill.
         out_of_range: quantisation codes beyond the alphabet.
         unpredictable: values stored verbatim.
-        checksum: of the payload, as stored.
+        checksum: of the payload, as stored; with "spline" of its head.
     """
 
     version: int

@@ -108,9 +108,10 @@ class Parameters:
         fill: a value that stands for "no data", such as 1e20; None: there is none. It is cast to the field's type and
             compared by its bits.
         predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it,
-            from coarse to fine; for smooth fields. Its archives have format version 2 (where there is nothing to halve,
-            they are the same as for "lorenzo"). "auto": "spline" where a sample of the field says that it saves at
-            least 5% of the archive, else "lorenzo"; `inspect` says which.
+            from coarse to fine; for smooth fields. Its archives have format version 2, a draft (where they would be no
+            shorter than the field, they are those of "lorenzo"), and are made on the CPU, whatever `backend` says.
+            "auto": "spline" where a sample of the field says that its archive is shorter, else "lorenzo"; `inspect`
+            says which.
 
     Raises:
         ParameterError: a value out of its legal range.

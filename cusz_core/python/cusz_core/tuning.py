@@ -190,9 +190,12 @@ def sample(x: NDArray[Any], least: int | None = None, **options: Unpack[Options]
     field = field.reshape([extent for extent in field.shape if extent > 1])
     box = box_shape(field.shape, options.get("predictor", "lorenzo"))
     n_boxes = math.ceil(max(least, field.size / _SAMPLED) / math.prod(box))
-    parts = np.concatenate([field[_slices(box_start(field.shape, box, number), box)] for number in range(n_boxes)])
+    boxes = [field[_slices(box_start(field.shape, box, number), box)] for number in range(n_boxes)]
+    # Lorenzo's tiles are independent of each other. Interpolation would cross from one box to the next.
+    blocks = () if options.get("predictor", "lorenzo") == "lorenzo" else (box,) * n_boxes
+    parts = np.concatenate([part.reshape(-1) for part in boxes] if blocks else boxes)
     values = value_range(parts, special, threads=threads).values
-    return Sample(parts, field.size, limits._replace(values=values), parts.size / field.size)
+    return Sample(parts, field.size, limits._replace(values=values), parts.size / field.size, blocks)
 
 
 def _host_field(x: NDArray[Any]) -> NDArray[Any]:

@@ -154,15 +154,15 @@ Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t thr
     return {backend_for(context, wanted, all), *context.cpu, context.scratch, n};
 }
 
-// Parses an archive, wherever it resides. One of logarithms is read on the host: if it is on a device, it is copied,
-// and `archive` is the copy.
+// Parses an archive, wherever it resides. One of logarithms or of the spline codec is read on the host: if it is on a
+// device, it is copied, and `archive` is the copy.
 Frame parse(cusz_context& context, Source& archive, std::size_t archive_bytes) {
     if (!archive.on_device()) return cusz::parse(archive.pointer, archive.pointer, archive_bytes);
     Backend& backend = on_device(context, archive.device);
     std::vector<std::byte> header(std::min(archive_bytes, max_front_bytes()));
     backend.copy(header.data(), archive.pointer, header.size());
     Frame frame = cusz::parse(header.data(), archive.pointer, archive_bytes);
-    if (!frame.has_logs) return frame;
+    if (!frame.has_logs && (frame.codec == nullptr || !frame.codec->is_compact)) return frame;
     void* const copy = context.scratch.inner.reserve(archive_bytes);
     backend.copy(copy, archive.pointer, archive_bytes);
     archive = {copy, host, archive.name};
@@ -386,7 +386,7 @@ void describe(cusz_context* context, const void* archive, std::size_t archive_by
         i.n_tiles = tiles.n;
         std::copy(std::begin(tiles.shape), std::end(tiles.shape), i.tile_shape);
         i.index_bytes = tiles.index_bytes;
-        i.payload_bytes = c.body_bytes - i.index_bytes - (frame.codec->is_compact ? i.header_bytes : 0);
+        i.payload_bytes = c.body_bytes - i.index_bytes - (frame.codec->is_compact ? frame.header_bytes : 0);
         i.n_special = c.n_special;
         i.n_out_of_range = c.n_out_of_range;
         i.n_unpredictable = c.n_unpredictable;
@@ -494,14 +494,16 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
         need(context, "context");
         if (backend < CUSZ_BACKEND_AUTO || backend > CUSZ_BACKEND_CUDA)
             fail(CUSZ_ERROR_PARAMETER, "backend is ", static_cast<int>(backend), "; legal: 0 to 2");
-        Source from = source(archive, "archive", backend);
-        if (backend == CUSZ_BACKEND_CPU) backend_for(*context, backend, {from}); // refuses device memory
+        const Source given = source(archive, "archive", backend);
+        if (backend == CUSZ_BACKEND_CPU) backend_for(*context, backend, {given}); // refuses device memory
+        Source from = given;
         const Frame frame = parse(*context, from, archive_bytes);
         if (field_bytes != frame.layout.bytes())
             fail(CUSZ_ERROR_PARAMETER, "field_bytes is ", field_bytes, "; the archive's field takes ",
                  frame.layout.bytes());
         if (field_bytes > 0) need(field, "field");
         const Target to = target(field, "field", backend);
+        backend_for(*context, backend, {given, to}); // refuses different devices
         const Workers workers = workers_for(*context, backend, threads, frame.layout, {from, to});
         frame.has_logs ? read_pointwise(workers, frame, to) : read_archive(workers, frame, body_of(frame, from), to);
     });

@@ -76,7 +76,7 @@ constexpr Row table[] = {
      .real = &cusz_params::fill,
      .is_given = &cusz_params::has_fill},
     choice(&cusz_params::predictor, "predictor", predictors, "'lorenzo', 'spline' or 'auto'", CUSZ_DECIDES_ARCHIVE,
-           "what predicts a value from its neighbours; auto: the spline where it saves 5%"),
+           "what predicts a value from its neighbours; auto: the spline where that is shorter"),
 };
 
 std::int32_t n_choices(const Row& row) {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "archive/logs.hpp"
 #include "archive/lossless.hpp"
 #include "archive/packing.hpp"
-#include "archive/v2.hpp"
 #include "errors.hpp"
 
 namespace cusz {
@@ -62,13 +62,13 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
     const bool any = own.to_logs(layout, given, *scale, coding.special, workers.threads, values, signs);
 
     const Workers on_cpu{cpu, cpu, scratch, workers.threads}, there{own, cpu, scratch, workers.threads};
-    std::vector<std::byte> front(v2::logs_header_bytes);
+    std::vector<std::byte> front(logs_header_bytes);
     if (any) {
         front.resize(front.size() + padded(sign_words * 8 + CUSZ_PACKED_OVERHEAD_BYTES));
         logs.signs_bytes = pack_values(on_cpu, have_zstd() ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE, 1, {signs},
-                                       sign_words * 8, front.data() + v2::logs_header_bytes);
-        const std::size_t used = v2::logs_header_bytes + static_cast<std::size_t>(logs.signs_bytes);
-        front.resize(v2::logs_header_bytes + padded(static_cast<std::size_t>(logs.signs_bytes)));
+                                       sign_words * 8, front.data() + logs_header_bytes);
+        const std::size_t used = logs_header_bytes + static_cast<std::size_t>(logs.signs_bytes);
+        front.resize(logs_header_bytes + padded(static_cast<std::size_t>(logs.signs_bytes)));
         std::fill(front.begin() + static_cast<std::ptrdiff_t>(used), front.end(), std::byte{0});
     }
     // Their archive may take more than the field itself.
@@ -82,8 +82,8 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
 
     std::memcpy(whole, front.data(), front_bytes);
     const std::uint32_t checksum =
-        cpu.piece_checksum({whole + v2::logs_header_bytes}, total - v2::logs_header_bytes, workers.threads, {});
-    v2::write_logs_header(whole, layout, logs, checksum);
+        cpu.piece_checksum({whole + logs_header_bytes}, total - logs_header_bytes, workers.threads, {});
+    write_logs_header(whole, layout, logs, checksum);
     workers.backend.copy(archive.pointer, whole, total);
     return total;
 }

@@ -8,8 +8,8 @@
 #include "codec/codec.hpp"
 #include "errors.hpp"
 #include "header.hpp"
-#include "revision_2/frame.hpp"
-#include "v2.hpp"
+#include "logs.hpp"
+#include "v2/frame.hpp"
 
 namespace cusz {
 
@@ -31,7 +31,7 @@ void write_common_header(void* archive, std::uint32_t version, const Layout& lay
 }
 
 std::size_t max_front_bytes() {
-    std::size_t max = v2::logs_header_bytes;
+    std::size_t max = logs_header_bytes;
     for (const Codec& codec : codecs()) max = std::max(max, codec.header_bytes + codec.max_model_bytes);
     return max;
 }
@@ -43,7 +43,7 @@ namespace {
 Frame parse_compact(const void* header, const void* archive, std::size_t archive_bytes) {
     const std::span bytes(static_cast<const std::byte*>(header), std::min(archive_bytes, max_front_bytes()));
     std::size_t front_bytes = 0;
-    const revision_2::Front front = revision_2::read_front(bytes, front_bytes);
+    const v2::Front front = v2::read_front(bytes, front_bytes);
     if (archive_bytes < front_bytes + 4) fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes");
     Frame frame{.version = 2,
                 .layout = front.layout,
@@ -66,10 +66,13 @@ Frame parse_compact(const void* header, const void* archive, std::size_t archive
     coding.body_bytes = coding.stored_bytes = archive_bytes;
     coding.n_special = front.n_special;
     coding.n_unpredictable = front.n_verbatim;
-    frame.is_constant = front.kind == revision_2::Kind::constant;
-    if (!frame.is_constant && !front.has_zstd)
-        revision_2::read_interpolation(bytes, front, front_bytes, coding.spline.compact);
-    if (header == archive) revision_2::verify({bytes.data(), archive_bytes}, front, front_bytes);
+    frame.is_constant = front.kind == v2::Kind::constant;
+    if (!frame.is_constant) v2::read_interpolation(bytes, front, front_bytes, coding.interpolation);
+    if (front.has_zstd) {
+        const v2::Packed packed = v2::read_packed(bytes, archive_bytes, front, front_bytes);
+        coding.body_bytes = packed.begin + packed.bytes;
+    }
+    if (header == archive) v2::verify({bytes.data(), archive_bytes}, front, front_bytes);
     return frame;
 }
 
@@ -77,15 +80,12 @@ Frame parse_compact(const void* header, const void* archive, std::size_t archive
 
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
     if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
-    if (archive_bytes >= sizeof revision_2::magic &&
-        std::memcmp(header, revision_2::magic, sizeof revision_2::magic) == 0)
+    if (archive_bytes >= sizeof v2::magic && std::memcmp(header, v2::magic, sizeof v2::magic) == 0)
         return parse_compact(header, archive, archive_bytes);
     if (archive_bytes < 5 || std::memcmp(header, magic, 4) != 0)
         fail(CUSZ_ERROR_CORRUPT, "not a cuSZ archive: ", archive_bytes, " bytes that do not begin with \"cuSZ\"");
     const std::uint32_t version = get<std::uint8_t>(header, version_at);
-    if (version > CUSZ_FORMAT_VERSION)
-        fail(CUSZ_ERROR_TOO_NEW, "archive of format version ", version, "; this library reads up to version ",
-             CUSZ_FORMAT_VERSION, ": use a newer release");
+    if (version > CUSZ_FORMAT_VERSION) fail_of_newer_version(version);
     if (version == 0)
         fail(CUSZ_ERROR_UNSUPPORTED,
              "archive of format version 0, from before the format was settled; this library reads "
@@ -96,15 +96,16 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     };
     need(raw_header_bytes);
     const unsigned kind = get<std::uint8_t>(header, kind_at);
-    const bool has_logs = version == 2 && kind == v2::kind_of_logs;
+    const bool has_logs = version == 2 && kind == kind_of_logs;
     if (kind > CUSZ_KIND_TILED && !has_logs)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
+    if (version == 2 && kind == CUSZ_KIND_TILED) fail_of_revision_1();
     if (version == 2 && kind == CUSZ_KIND_RAW) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: version 2 of kind ", kind);
     std::size_t front_bytes = raw_header_bytes;
     const Codec* codec = nullptr;
     if (has_logs) {
-        need(v2::logs_header_bytes);
-        front_bytes = v2::logs_header_bytes;
+        need(logs_header_bytes);
+        front_bytes = logs_header_bytes;
     } else if (kind == CUSZ_KIND_TILED) {
         need(raw_header_bytes + 2);
         codec = &codec_of(version, get<std::uint8_t>(header, predictor_at), get<std::uint8_t>(header, coder_at));
@@ -140,7 +141,7 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     if (kind != CUSZ_KIND_RAW && layout.values == 0)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: an empty field in tiles");
     if (has_logs) {
-        expected = v2::read_logs_header(header, frame);
+        expected = read_logs_header(header, frame);
     } else if (kind == CUSZ_KIND_TILED) {
         frame.codec = codec;
         frame.header_bytes = codec->header_bytes;

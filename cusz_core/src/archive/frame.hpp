@@ -18,22 +18,11 @@ namespace cusz {
 struct Codec;   // codec/codec.hpp
 struct Encoded; // there, too
 
-// How the spline codec interpolates in compact archives: numbers of curves and bounds (revision_2/frame.hpp), and the
-// axes along which the lattices 0, 1 and all others may be halved.
+// How the spline codec interpolates: numbers of curves and bounds (v2/frame.hpp), and the axes along which the lattices
+// 0, 1 and all others may be halved.
 struct Interpolation {
     std::uint32_t curve = 1, bounds = 0;
     std::array<std::uint32_t, 3> axes{15, 15, 15};
-};
-
-// How the spline codec interpolates (docs/format_v2.md, sections 1 to 3).
-struct Spline {
-    std::uint32_t halved = 0; // bit a: axis a may be halved
-    bool cubic = true;
-    std::uint32_t alpha = 0, beta = 0; // ids
-    Interpolation compact;             // of a compact archive
-
-    // What the bound is divided by in lattice i.
-    double divisor(std::size_t i) const;
 };
 
 // What the coding header of a tiled archive holds.
@@ -47,7 +36,7 @@ struct Coding {
     std::uint64_t special = 0; // bit pattern, in the low bits
     std::uint64_t body_bytes = 0, stored_bytes = 0;
     std::uint64_t n_special = 0, n_out_of_range = 0, n_unpredictable = 0;
-    Spline spline; // of the spline codec
+    Interpolation interpolation; // of the spline codec
 };
 
 // What the header of an archive of logarithms holds (docs/format_v2.md, section 12).

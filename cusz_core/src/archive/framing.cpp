@@ -8,7 +8,7 @@
 #include "errors.hpp"
 #include "header.hpp"
 #include "lossless.hpp"
-#include "revision_2/frame.hpp"
+#include "v2/frame.hpp"
 
 namespace cusz {
 
@@ -53,7 +53,7 @@ struct Unpacked {
     std::vector<std::byte> bytes;
     Frame frame;
     explicit Unpacked(const Frame& packed)
-        : bytes(revision_2::unpack({packed.body, static_cast<std::size_t>(packed.body_stored_bytes)})), frame(packed) {
+        : bytes(v2::unpack({packed.body, static_cast<std::size_t>(packed.body_stored_bytes)})), frame(packed) {
         frame.body = bytes.data();
         frame.coding.body_bytes = frame.coding.stored_bytes = frame.body_stored_bytes = bytes.size();
     }
@@ -108,7 +108,7 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
     if (codec.is_compact) {
         const auto bytes = static_cast<std::size_t>(encoded->coding.body_bytes);
         if (lossless == CUSZ_LOSSLESS_NONE) return bytes;
-        return revision_2::pack({archive.bytes(), bytes}, workers.scratch.unpacked.reserve<std::byte>(bytes));
+        return v2::pack({archive.bytes(), bytes}, workers.scratch.unpacked.reserve<std::byte>(bytes));
     }
     const std::size_t body_at = codec.header_bytes + encoded->model.size();
     if (lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, archive.at(body_at));

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "checksum.hpp"
+#include "errors.hpp"
 #include "frame.hpp"
 
 static_assert(std::endian::native == std::endian::little, "headers are copied byte for byte and must be little-endian");
@@ -15,6 +16,12 @@ namespace cusz {
 
 inline constexpr std::size_t version_at = 4, kind_at = 5, dtype_at = 6, ndim_at = 7, shape_at = 8,
                              payload_checksum_at = 40, header_checksum_at = 44;
+
+// Throws TOO_NEW.
+[[noreturn]] inline void fail_of_newer_version(unsigned version) {
+    fail(CUSZ_ERROR_TOO_NEW, "archive of format version ", version, "; this library reads up to version ",
+         CUSZ_FORMAT_VERSION, ": use a newer release");
+}
 
 template <class V>
 void put(void* archive, std::size_t offset, V value) {

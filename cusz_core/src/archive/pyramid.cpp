@@ -36,11 +36,11 @@ void cut(Lattice& lattice) {
     }
 }
 
-// The first three axes of a mask that have at least so many points.
-std::uint32_t axes_to_halve(const Extents& extent, std::uint32_t mask, std::uint64_t least) {
+// The first three axes of a mask that have more than one point.
+std::uint32_t axes_to_halve(const Extents& extent, std::uint32_t mask) {
     std::uint32_t axes = 0, n = 0;
     for (std::uint32_t a = 0; a < 4; ++a)
-        if ((mask >> a & 1) != 0 && extent[a] >= least && n < max_active_axes) {
+        if ((mask >> a & 1) != 0 && extent[a] > 1 && n < max_active_axes) {
             axes |= 1u << a;
             ++n;
         }
@@ -50,10 +50,6 @@ std::uint32_t axes_to_halve(const Extents& extent, std::uint32_t mask, std::uint
 } // namespace
 
 Extents extents_of(int ndim, const std::uint64_t* shape) { return Tiling::by_axis(ndim, shape, shape, 1); }
-
-std::uint32_t halvable_axes(int ndim, const std::uint64_t* shape, std::uint32_t wanted) {
-    return axes_to_halve(extents_of(ndim, shape), wanted, min_halved_extent);
-}
 
 LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
     LatticeTile tile{};
@@ -66,24 +62,13 @@ LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
     return tile;
 }
 
-Pyramid::Pyramid(int ndim, const std::uint64_t* shape, std::uint32_t halved) {
-    build(extents_of(ndim, shape),
-          [=](const Extents& extent, std::size_t) { return axes_to_halve(extent, halved, min_halved_extent); });
-}
-
 Pyramid::Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed) {
-    build(extents_of(ndim, shape), [&](const Extents& extent, std::size_t i) {
-        const std::uint32_t of_mask = axes_to_halve(extent, allowed[std::min<std::size_t>(i, 2)], 2);
-        return of_mask != 0 ? of_mask : axes_to_halve(extent, 15, 2);
-    });
-}
-
-template <class Active>
-void Pyramid::build(Extents extent, const Active& active) { // by axis of the field, as the following
+    Extents extent = extents_of(ndim, shape); // by axis of the field, as the following
     Extents field_stride = strides_of(extent);
     for (;;) {
         Lattice lattice;
-        number_axes(active(extent, lattices.size()), lattice);
+        const std::uint32_t of_mask = axes_to_halve(extent, allowed[std::min<std::size_t>(lattices.size(), 2)]);
+        number_axes(of_mask != 0 ? of_mask : axes_to_halve(extent, 15), lattice);
         Extents coarse = extent;
         for (std::uint32_t j = 0; j < lattice.n_active; ++j)
             coarse[lattice.axis[j]] = (extent[lattice.axis[j]] + 1) / 2;
@@ -113,12 +98,6 @@ std::uint64_t Pyramid::scale(std::size_t i, std::uint32_t a) const {
         for (std::uint32_t j = 0; j < lattices[finer].n_active; ++j)
             if (lattices[finer].axis[j] == a) scale *= 2;
     return scale;
-}
-
-Extents Pyramid::top_shape() const {
-    Extents shape{};
-    for (std::size_t j = 0; j < 4; ++j) shape[3 - top().axis[j]] = top().extent[j];
-    return shape;
 }
 
 void Pyramid::tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const {

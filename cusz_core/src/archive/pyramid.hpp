@@ -8,7 +8,6 @@
 
 namespace cusz {
 
-inline constexpr std::uint64_t min_halved_extent = 5;
 inline constexpr std::uint32_t max_active_axes = 3;
 
 // By axis. In a Lattice the axes are numbered anew: the active ones first.
@@ -26,9 +25,6 @@ constexpr std::array<std::uint32_t, 4> group_edges(std::uint32_t n_active) {
 
 // Extents of a field by axis: those of 1 dropped, axis 0 the fastest, missing ones 1.
 Extents extents_of(int ndim, const std::uint64_t* shape);
-
-// Those of the wanted axes that can be halved, at most three, the fastest ones.
-std::uint32_t halvable_axes(int ndim, const std::uint64_t* shape, std::uint32_t wanted);
 
 // One lattice. Axes are its own, the active ones first, unless said otherwise.
 struct Lattice {
@@ -64,8 +60,6 @@ using AxisMasks = std::array<std::uint32_t, 3>;
 
 // Lattice 0 is the field, the last one the top.
 struct Pyramid {
-    // halved: bit a is set if axis a of the field may be halved; 1 to 3 bits, or none, which gives a top alone.
-    Pyramid(int ndim, const std::uint64_t* shape, std::uint32_t halved);
     // Halved down to a single point, along three axes at a time: those of its mask, where they have more than one point,
     // or else others.
     Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed);
@@ -74,17 +68,10 @@ struct Pyramid {
     std::uint64_t n_tiles = 0;
 
     std::size_t n_coded() const { return lattices.size() - 1; }
-    const Lattice& top() const { return lattices.back(); }
-    Extents top_shape() const; // slowest first, as a field's
     // Extents of a full tile of lattice 0, in the field's dimensions.
     void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;
     // Points of the field from one point of lattice i to the next, along axis a of the field.
     std::uint64_t scale(std::size_t i, std::uint32_t a) const;
-
-private:
-    // active(extents, i): a mask of the axes along which lattice i is halved; 0 for the top.
-    template <class Active>
-    void build(Extents extent, const Active& active);
 };
 
 // Calls use(n, offset) for the points of a box with these strides, numbered from 0, the first axis the fastest.

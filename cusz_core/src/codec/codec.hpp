@@ -78,7 +78,6 @@ struct Codec {
     // Its archives begin with a frame of their own, which its engine writes and reads: to this file and to framing.hpp
     // the whole archive is the body.
     bool is_compact = false;
-    bool is_draft = false; // read only
 
     bool chooses;                    // its engine's choose() has to be asked
     bool (*can_code)(const Layout&); // whether it takes fields of this shape, which are not empty

@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "archive/revision_2/frame.hpp"
 #include "archive/v1.hpp"
-#include "archive/v2.hpp"
+#include "archive/v2/frame.hpp"
 #include "codec.hpp"
 #include "errors.hpp"
 #include "lorenzo/codec.hpp"
@@ -25,32 +24,16 @@ constexpr Codec table[] = {
         .version = 2,
         .predictor = CUSZ_PREDICTOR_SPLINE,
         .coder = CUSZ_CODER_RANS,
+        .is_compact = true,
         .chooses = true,
         .can_code = spline::can_code,
-        .header_bytes = v2::header_bytes,
-        .max_model_bytes = v2::max_model_bytes,
-        .model_bytes = v2::model_bytes,
-        .read_header = v2::read_header,
-        .write_header = v2::write_header,
-        .tiles = spline::tiles,
-        .on_cpu = spline::on_cpu,
-        .on_device = CUSZ_ON_DEVICE(spline::on_device),
-    },
-    {
-        .version = 2,
-        .predictor = CUSZ_PREDICTOR_SPLINE,
-        .coder = CUSZ_CODER_RANS,
-        .is_compact = true,
-        .is_draft = true,
-        .chooses = true,
-        .can_code = spline::can_code_compact,
         .header_bytes = 0,
-        .max_model_bytes = revision_2::max_front_bytes + 4 + revision_2::interpolation_bytes,
+        .max_model_bytes = v2::max_front_bytes + 4 + v2::interpolation_bytes + v2::max_packed_length_bytes,
         .model_bytes = nullptr,
         .read_header = nullptr,
         .write_header = nullptr,
-        .tiles = spline::compact_tiles,
-        .on_cpu = spline::compact_on_cpu,
+        .tiles = spline::tiles,
+        .on_cpu = spline::on_cpu,
         .on_device = nullptr,
     },
     {
@@ -81,8 +64,7 @@ std::span<const Codec> codecs() { return table; }
 std::vector<const Codec*> codecs_for(cusz_predictor predictor) {
     std::vector<const Codec*> wanted;
     for (const Codec& codec : table)
-        if (!codec.is_draft && (predictor == CUSZ_PREDICTOR_AUTO || codec.predictor == predictor))
-            wanted.push_back(&codec);
+        if (predictor == CUSZ_PREDICTOR_AUTO || codec.predictor == predictor) wanted.push_back(&codec);
     if (wanted.empty()) fail(CUSZ_ERROR_UNSUPPORTED, "no codec has predictor ", static_cast<int>(predictor));
     if (const Codec* const last = std::prev(std::end(table)); wanted.back() != last) wanted.push_back(last);
     return wanted;

@@ -5,8 +5,6 @@
 
 #include <cassert>
 #include <cstdint>
-#include <type_traits>
-#include <utility>
 
 // The block's dynamic shared memory.
 extern __shared__ __align__(16) unsigned char cusz_dynamic_shared[];
@@ -39,38 +37,6 @@ __device__ inline std::uint32_t lane() { return threadIdx.x % warp_lanes; }
 __device__ inline std::uint32_t warp() { return threadIdx.x / warp_lanes; }
 __device__ inline bool is_first_thread() { return threadIdx.x == 0; }
 
-// The same number, of which the compiler does not know what it follows from: addresses are then worked out from it
-// once, and what is added to them is a constant of the instructions that use them.
-__device__ inline std::uint32_t opaque(std::uint32_t v) {
-#ifdef __CUDA_ARCH__
-    asm("mov.u32 %0, %1;" : "=r"(v) : "r"(v));
-#endif
-    return v;
-}
-
-// Four bytes of those of `low` and `high`, numbered 0 to 7: a digit of `selector` for each.
-template <std::uint32_t selector>
-__device__ std::uint32_t bytes_of(std::uint32_t low, std::uint32_t high) {
-#ifdef __CUDA_ARCH__ // the intrinsic would keep the selector in a register
-    std::uint32_t bytes;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "n"(selector));
-    return bytes;
-#else
-    return __byte_perm(low, high, selector);
-#endif
-}
-// The lowest bytes of four numbers.
-__device__ inline std::uint32_t four_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
-    return bytes_of<0x5410>(bytes_of<0x0040>(a, b), bytes_of<0x0040>(c, d));
-}
-// Calls use(k) for 0 to n - 1, with constants.
-template <std::uint32_t n, class Use>
-__device__ void for_constants(const Use& use) {
-    [&]<std::uint32_t... k>(std::integer_sequence<std::uint32_t, k...>) {
-        (use(std::integral_constant<std::uint32_t, k>{}), ...);
-    }(std::make_integer_sequence<std::uint32_t, n>{});
-}
-
 // Reductions and sums over a warp, in which all lanes take part.
 
 __device__ inline std::uint32_t warp_sum(std::uint32_t v) { return __reduce_add_sync(whole_warp, v); }
@@ -78,28 +44,6 @@ __device__ inline std::uint32_t warp_sum(std::uint32_t v) { return __reduce_add_
 __device__ inline std::uint64_t warp_sum(std::uint64_t v) {
     for (std::uint32_t d = warp_lanes / 2; d > 0; d /= 2) v += __shfl_xor_sync(whole_warp, v, static_cast<int>(d));
     return v;
-}
-
-// The sum over the `n` lanes that this one is among: the first n, the next n, ...; at most 2^16 - 1.
-template <std::uint32_t n>
-__device__ std::uint32_t sum_over_lanes(std::uint32_t v) {
-    static_assert(n == 32 || n == 16 || n == 8);
-    if constexpr (n == 32) {
-        return warp_sum(v);
-    } else if constexpr (n == 16) { // both in one sum
-        const std::uint32_t half = lane() & 16;
-        return warp_sum(v << half) >> half & 0xFFFF;
-    } else {
-        for (std::uint32_t d = n / 2; d > 0; d /= 2) v += __shfl_xor_sync(whole_warp, v, static_cast<int>(d));
-        return v;
-    }
-}
-// Whether one of those lanes has the property.
-template <std::uint32_t n>
-__device__ bool any_over_lanes(bool has) {
-    const std::uint32_t those = __ballot_sync(whole_warp, has);
-    if constexpr (n == 32) return those != 0;
-    return (those >> (lane() & ~(n - 1)) & ((1u << n % 32) - 1)) != 0;
 }
 
 // Adds the number of the lane that is d before this one, if there is one.

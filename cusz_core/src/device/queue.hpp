@@ -1,5 +1,5 @@
-// Where a context's work on a device is done: one device, one stream, memory, and who watches. The backend and the
-// engines of all codecs share it.
+// Where a context's work on a device is done: one device, one stream, memory, and who watches. The backend and its
+// engines share it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,6 @@ public:
     MemorySource source;
     Staging staging;
     StageObserver observer;
-    DeviceBuffer scratch; // whoever works last has it
 
     cudaStream_t stream() const { return source.stream; }
     void wait() const { CUSZ_CUDA(cudaStreamSynchronize(stream())); }
@@ -51,11 +50,7 @@ public:
         CUSZ_CUDA(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(count) * sizeof(V), stream()));
         return memory;
     }
-    // Copies n values between host and device; to the host once all previous work has finished.
-    template <class V>
-    void upload(V* to, const V* from, std::size_t n) {
-        CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));
-    }
+    // Copies n values to the host once all previous work has finished.
     template <class V>
     void fetch(V* to, const V* from, std::size_t n) {
         CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));

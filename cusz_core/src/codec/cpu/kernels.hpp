@@ -10,7 +10,6 @@
 #include "codec/lorenzo/cpu/huffman_model.hpp"
 #include "codec/lorenzo/cpu/tile.hpp"
 #include "codec/spline/cpu/kernels.hpp"
-#include "codec/spline/cpu/unit_kernels.hpp"
 
 namespace cusz::cpu {
 
@@ -95,9 +94,6 @@ struct Kernels {
 
     SplineKernels<float> spline_f32;
     SplineKernels<double> spline_f64;
-
-    UnitKernels<float> unit_f32; // of the spline codec's compact archives
-    UnitKernels<double> unit_f64;
 
     LogKernels<float> logs_f32;
     LogKernels<double> logs_f64;

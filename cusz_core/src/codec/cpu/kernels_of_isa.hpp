@@ -7,9 +7,7 @@
 
 #include "archive/checksum.hpp"
 #include "codec/lorenzo/cpu/pipeline.hpp"
-#include "codec/spline/cpu/pipeline.hpp"
-#include "codec/spline/cpu/reading.hpp"
-#include "codec/spline/cpu/unit_kernels_of_isa.hpp"
+#include "codec/spline/cpu/kernels_of_isa.hpp"
 #include "kernels.hpp"
 #include "logarithm.hpp"
 #include "value_range.hpp"
@@ -49,11 +47,6 @@ constexpr PipelineKernels<typename OfTile::Model> kernels_of() {
     return {of.template operator()<float>(), of.template operator()<double>()};
 }
 
-template <class T>
-constexpr SplineKernels<T> spline_kernels_of() {
-    return {&count_tile<T>, &write_tiles<T>, &read_tiles<T>};
-}
-
 constexpr Kernels kernels_of_isa(const char* name) {
     return {name,
             weigh_words,
@@ -62,8 +55,6 @@ constexpr Kernels kernels_of_isa(const char* name) {
             kernels_of<Pipeline<Lorenzo, HuffmanCoder>>(),
             spline_kernels_of<float>(),
             spline_kernels_of<double>(),
-            unit_kernels_of<float>(),
-            unit_kernels_of<double>(),
             {exponent_range<float>, to_logs<float>, from_logs<float>},
             {exponent_range<double>, to_logs<double>, from_logs<double>}};
 }

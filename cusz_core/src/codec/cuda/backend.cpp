@@ -30,7 +30,7 @@ int first_device() {
 }
 
 class CudaBackend final : public DeviceBackend {
-    static auto buffers(auto& own) { return std::array{&own.result_, &own.logs_, &own.signs_, &own.queue_.scratch}; }
+    static auto buffers(auto& own) { return std::array{&own.result_, &own.boxes_, &own.logs_, &own.signs_}; }
     cudaStream_t stream() const { return queue_.stream(); }
     void done(const char* stage) const { queue_.done(stage); }
 
@@ -47,7 +47,7 @@ class CudaBackend final : public DeviceBackend {
         Parts parts(nullptr);
         parts.take<T>(static_cast<std::size_t>(n));
         parts.take<BoxToCopy>(to_copy.size());
-        parts = Parts(queue_.scratch.reserve<std::byte>(queue_.source, parts.used()));
+        parts = Parts(boxes_.reserve<std::byte>(queue_.source, parts.used()));
         T* const values = parts.take<T>(static_cast<std::size_t>(n));
         auto* const device_boxes = parts.take<BoxToCopy>(to_copy.size());
         queue_.staging.copy(device_boxes, to_copy.data(), to_copy.size() * sizeof(BoxToCopy), stream());
@@ -258,8 +258,9 @@ private:
 
     Queue queue_{first_device()};
     DeviceBuffer result_;
+    DeviceBuffer boxes_;                                            // of a sample
+    Buffer box_copy_;                                               // and on the host
     DeviceBuffer logs_, signs_;                                     // of bounds relative to every value
-    Buffer box_copy_;                                               // of a sample, on the host
     std::unique_ptr<HostBackend> cpu_ = make_cpu_backend();         // for data that is on the host alone
     std::vector<std::unique_ptr<Engine>> engines_{codecs().size()}; // by the codec's number
 };

@@ -1,5 +1,5 @@
 // Copies boxes of a field on the device into one piece of memory (sample_boxes.cu), for the host to look at a sample of
-// the field (codec/spline/cpu/choice.cpp).
+// the field (codec/codec.hpp, choose).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,9 +1,7 @@
-// How long a field's archive would be, from a sample of its tiles.
+// How long a field's archive would be, from a sample of it.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "codec/data.hpp"
 #include "tile.hpp"
@@ -15,16 +13,15 @@ constexpr std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uin
     return size / part * whole + size % part * whole / part;
 }
 
-// Bytes of the archive of version 1, from up to n tiles. coding: with bound and step settled. tiles: by thread, made if
-// they are not there.
+// Bytes of the archive of version 1 of a field, from n boxes of it, one after the other in memory. coding: with bound and
+// step settled.
 template <class T>
-std::uint64_t estimated_lorenzo_bytes(const Layout& layout, const Coding& coding, const BoxReader& read,
-                                      std::uint64_t n, std::vector<std::unique_ptr<Tile<T>>>& tiles);
+std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding, const Layout& box, const T* boxes,
+                                      std::uint64_t n, Tile<T>& tile);
 
-extern template std::uint64_t estimated_lorenzo_bytes<float>(const Layout&, const Coding&, const BoxReader&,
-                                                             std::uint64_t, std::vector<std::unique_ptr<Tile<float>>>&);
-extern template std::uint64_t estimated_lorenzo_bytes<double>(const Layout&, const Coding&, const BoxReader&,
-                                                              std::uint64_t,
-                                                              std::vector<std::unique_ptr<Tile<double>>>&);
+extern template std::uint64_t estimated_lorenzo_bytes<float>(const Layout&, const Coding&, const Layout&, const float*,
+                                                             std::uint64_t, Tile<float>&);
+extern template std::uint64_t estimated_lorenzo_bytes<double>(const Layout&, const Coding&, const Layout&,
+                                                              const double*, std::uint64_t, Tile<double>&);
 
 } // namespace cusz::cpu

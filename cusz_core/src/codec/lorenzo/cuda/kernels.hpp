@@ -151,7 +151,7 @@ struct IndexArguments {
     std::uint64_t first_tile, n_tiles;
     bool padded;                     // they are followed by an entry that has to be 0
     std::uint32_t shortest, longest; // legal lengths of a payload
-    std::uint64_t* starts;           // of tiles 0, 32, 64, .. of the batch, in words (or units)
+    std::uint64_t* starts;           // of tiles 0, 32, 64, .. of the batch, in words
     std::uint64_t* states;           // for the look-back, one per tiles_of_index_block tiles, initially 0
     DecompressResult* result;
 };

@@ -1,30 +1,160 @@
-// How long a field's archive would be in either codec, from a sample of its tiles, and how it is best interpolated
-// (docs/format_v2.md, section 10).
+// How a field is interpolated: tried on parts of it (section 11).
 #pragma once
 
-#include <memory>
+#include <algorithm>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "codec/data.hpp"
-#include "codec/lorenzo/cpu/tile.hpp"
-#include "codec/spline/rans_model.hpp"
-#include "engine.hpp"
-#include "kernels.hpp"
+#include "codec/lorenzo/cpu/estimate.hpp"
+#include "codec/lorenzo/sample.hpp"
+#include "field_coder.hpp"
 
 namespace cusz::cpu {
 
-// What a thread works on its share of the sample in.
-template <class T>
-struct SampleMemory {
-    SplineTile<T>& spline_tile;
-    RansCounts& counts;
-    Buffer& lattices;
+// Parts of a field, of about the same shape: what a choice is tried on.
+class SampleBoxes {
+public:
+    explicit SampleBoxes(const Layout& layout) {
+        extent_ = extents_of(layout.ndim, layout.shape.data());
+        // Small fields are tried whole; of others a sixteenth, of large ones less.
+        const std::uint64_t most = std::clamp<std::uint64_t>(layout.values / 16, 4096, 32768);
+        for (bool grown = true; grown;) {
+            grown = false;
+            for (std::size_t a = 0; a < 4; ++a) {
+                const std::uint64_t larger = std::min(2 * edge_[a], extent_[a]);
+                if (larger == edge_[a] || values() / edge_[a] * larger > most) continue;
+                edge_[a] = larger;
+                grown = true;
+            }
+        }
+        // Of odd extents: points at the borders are in the next coarser lattice, as inside the field.
+        for (std::size_t a = 0; a < 4; ++a)
+            if (edge_[a] > 8 && edge_[a] < extent_[a]) --edge_[a];
+        std::uint64_t places = 1;
+        for (std::size_t a = 0; a < 4; ++a) places *= extent_[a] / edge_[a];
+        number_ = std::min(std::clamp<std::uint64_t>(layout.values / (32 * 32768), 1, 8), places);
+        for (std::uint64_t j = 0; j < number_; ++j) {
+            std::uint64_t place = number_ == 1 ? places / 2 : sampled(j, number_, places), stride = 1;
+            TileBox box{};
+            for (std::size_t a = 0; a < 4; ++a) {
+                const std::uint64_t n = extent_[a] / edge_[a];
+                box.edge[a] = static_cast<std::uint32_t>(edge_[a]);
+                box.stride[a] = stride;
+                box.offset += place % n * edge_[a] * stride;
+                place /= n;
+                stride *= extent_[a];
+            }
+            boxes_.push_back(box);
+        }
+    }
+
+    std::uint64_t values() const { return edge_[0] * edge_[1] * edge_[2] * edge_[3]; } // of one
+    std::uint64_t number() const { return number_; }
+    Layout layout(cusz_dtype dtype) const {
+        const std::uint64_t shape[] = {edge_[3], edge_[2], edge_[1], edge_[0]};
+        return {dtype, 4, shape};
+    }
+    // One after the other.
+    template <class T>
+    T* read(const BoxReader& read, Buffer& memory) {
+        const HostValues given = read(boxes_);
+        T* const all = memory.reserve<T>(static_cast<std::size_t>(number_ * values()));
+        for (std::uint64_t j = 0; j < number_; ++j)
+            gather_box(static_cast<const T*>(given.first) + boxes_[j].offset, edge_, boxes_[j].stride,
+                       all + j * values());
+        return all;
+    }
+
+private:
+    Extents extent_{}, edge_{1, 1, 1, 1};
+    std::uint64_t number_ = 1;
+    std::vector<TileBox> boxes_;
 };
 
-// As SplineEngine::forecast. memory, lorenzo: by thread.
-Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const std::vector<SampleMemory<float>>& memory, std::vector<std::unique_ptr<Tile<float>>>& lorenzo);
-Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const std::vector<SampleMemory<double>>& memory, std::vector<std::unique_ptr<Tile<double>>>& lorenzo);
+// How to interpolate, and how long the archive would be.
+struct Choice {
+    Interpolation how;
+    std::uint64_t bytes = 0;
+};
+
+// most: more bytes than this are too many, so that it does not matter how to interpolate if there are far more.
+template <class T>
+Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample,
+                            std::uint64_t most = std::uint64_t{1} << 62) {
+    v2::Front of_box = front;
+    of_box.layout = boxes.layout(front.layout.dtype);
+    const bool has_map = front.layout.values >= v2::map_from;
+    using Estimate = typename FieldCoder<T>::Estimate;
+    const auto estimate = [&](const Interpolation& how) {
+        return engine.estimate(of_box, how, sample, boxes.number(), has_map);
+    };
+    Interpolation best;
+    Estimate of_best = estimate(best);
+    const auto chosen = [&]() -> Choice {
+        constexpr std::uint64_t of_head = 24, of_map = 200; // about
+        const std::uint64_t of_units = scaled(of_best.bits / 8, front.layout.values, boxes.number() * boxes.values());
+        return {best, of_head + of_units + (has_map ? std::min(of_map, of_units / 4) : 0)};
+    };
+    const Pyramid pyramid(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
+    const Lattice& lattice = pyramid.lattices[0];
+    const auto [smooth, rough] = std::ranges::minmax(std::span(of_best.rough).first(lattice.n_active));
+    if (chosen().bytes / 4 * 3 > most && rough / 4 <= smooth) return chosen(); // else see about axes
+    // Takes what saves more than one in `least` bits.
+    const auto attempt = [&](const Interpolation& how, std::uint64_t least) {
+        const Estimate other = estimate(how);
+        if (other.bits + other.bits / least >= of_best.bits) return false;
+        best = how;
+        of_best = other;
+        return true;
+    };
+    const auto with_curve = [&](v2::Curve curve) {
+        Interpolation how = best;
+        how.curve = static_cast<std::uint32_t>(curve);
+        return how;
+    };
+    const std::uint64_t n_bits = boxes.number() * boxes.values() * 8 * sizeof(T);
+    const bool is_four = lattice.n_active == 3 && lattice.extent[3] > 1; // axes
+    constexpr std::uint64_t any = std::uint64_t{1} << 40;
+    if (lattice.n_active == 1) {
+        attempt(with_curve(v2::Curve::linear), any);
+        return chosen();
+    }
+    // Smooth fields gain by smaller bounds for coarser lattices.
+    if (of_best.bits < n_bits / 64) {
+        Interpolation how = best;
+        how.bounds = 1;
+        attempt(how, any);
+    }
+    if (!attempt(with_curve(v2::Curve::six_points_and_codes), 32)) // takes half as long again
+        attempt(with_curve(v2::Curve::linear), any);
+    // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis in
+    // its place or not.
+    std::uint32_t left_out = 0;
+    for (bool better = true; better;) {
+        const Pyramid of_best_axes(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
+        const Lattice& finest = of_best_axes.lattices[0];
+        std::uint32_t roughest = 0, smoothest = 0, active = 0;
+        for (std::uint32_t a = 0; a < finest.n_active; ++a) {
+            if (of_best.rough[a] > of_best.rough[roughest]) roughest = a;
+            if (of_best.rough[a] < of_best.rough[smoothest]) smoothest = a;
+            active |= 1u << finest.axis[a];
+        }
+        if (finest.n_active == 1 || of_best.rough[roughest] <= of_best.rough[smoothest] / 4 * 5) break;
+        left_out |= 1u << finest.axis[roughest];
+        const std::uint64_t least = finest.axis[roughest] == 0 ? 20 : any; // rows of every second point take longer
+        const auto with_axes = [&](std::uint32_t of_finest, std::uint32_t others) {
+            Interpolation how = best;
+            how.axes = {of_finest, others, others};
+            return how;
+        };
+        const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
+        better = attempt(with_axes(without, without), least);
+        if (is_four && none_instead != without) better |= attempt(with_axes(none_instead, none_instead), least);
+        if (!better) better = attempt(with_axes(without, 15), least);
+    }
+    return chosen();
+}
 
 } // namespace cusz::cpu

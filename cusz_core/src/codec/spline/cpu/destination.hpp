@@ -7,9 +7,21 @@
 #include "archive/pyramid.hpp"
 #include "archive/tiling.hpp"
 #include "codec/data.hpp"
-#include "kernels.hpp"
 
 namespace cusz::cpu {
+
+// Where decoded values go, by the axes of lattice 0: a box of the field.
+template <class T>
+struct Destination {
+    T* field = nullptr;
+    Extents start{}, count{}, stride{};
+};
+
+// A value, not finite and not special, of a coarser lattice: it is put in its place when all is decoded.
+struct Patch {
+    Extents at; // in the field, by its axes
+    std::uint64_t bits;
+};
 
 inline Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t rest) {
     return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);

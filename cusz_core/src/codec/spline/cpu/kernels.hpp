@@ -1,26 +1,27 @@
-// The spline codec's stages of one tile, compiled once per instruction set (pipeline.hpp,
-// reading.hpp).
+// The stages of tiles and units, compiled once per instruction set (coding.hpp, reading.hpp).
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
+#include <span>
 #include <vector>
 
-#include "archive/pyramid.hpp"
-#include "codec/lorenzo/cpu/tile.hpp"
-#include "rans_tables.hpp"
+#include "archive/v2/frame.hpp"
+#include "destination.hpp"
+#include "record.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu {
 
 // What all tiles of a field share.
 template <class T>
-struct SplineCoder {
+struct PyramidCoder {
     const Pyramid& pyramid;
-    std::vector<Quantiser<T>> quantiser; // by lattice, the top included
-    bool cubic;
+    std::vector<Quantiser<T>> quantiser; // by lattice
+    v2::Curve curve;
     const T* end; // behind the last of the values that are coded: memory may be read up to there
+
+    bool is_wide() const { return curve >= v2::Curve::six_points; }
+    bool adds_codes() const { return curve == v2::Curve::six_points_and_codes; }
 };
 
 // A lattice's values to predict from and magnitudes, in arrays in the field's order of axes; null for lattice 0.
@@ -32,67 +33,61 @@ struct LatticeArrays {
     std::size_t before = 0;
 };
 
-// A value, not finite and not special, of a coarser lattice: it is put in its place when all is decoded.
-struct Patch {
-    Extents at; // in the field, by its axes
-    std::uint64_t bits;
+// Throws CORRUPT. Not inline, so that no shared code is compiled for one instruction set.
+[[noreturn]] void corrupt_unit(const char* what);
+
+// Calls use(i, number, j) for the tiles of a unit, numbered j: the lattice, and the tile's number in it.
+template <class Use>
+void for_tiles_of(const Pyramid& pyramid, const v2::Unit& unit, const Use& use) {
+    std::size_t i = pyramid.n_coded() - 1;
+    for (std::uint32_t j = 0; j < unit.n_tiles; ++j) {
+        const std::uint64_t tile = unit.first_tile + j;
+        while (tile >= pyramid.lattices[i].first_tile + pyramid.lattices[i].n_tiles) --i;
+        use(i, tile - pyramid.lattices[i].first_tile, j);
+    }
+}
+
+// Units of a lattice that are decoded side by side, since each one's codewords are a chain of dependent steps.
+inline constexpr std::size_t units_at_once = 2;
+
+// A thread's memory.
+template <class T>
+struct UnitMemory {
+    TileForms& forms;
+    std::array<SplineTile<T>, units_at_once>& tiles; // the first is used for coding
 };
 
-// Where decoded values of lattice 0 go, by that lattice's axes: a box of the field.
-template <class T>
-struct Destination {
-    T* field = nullptr;
-    Extents start{}, count{}, stride{};
+// A unit's payload that is read.
+struct UnitToRead {
+    const v2::Unit* unit;
+    const std::uint16_t* payload; // with room behind it for a decoder to look at
+    std::uint32_t n;              // units of length
+    std::uint32_t log2_lanes;
+    bool is_first;
 };
+// Units of length that a decoder may look at behind a payload.
+inline constexpr std::size_t unit_margin = 64;
 
-// The longest payload, in units: tile header, counts, verbatim values and their positions, extra bits, states, words;
-// or raw values.
-template <class T>
-inline constexpr std::size_t longest_spline_payload =
-    4 + (1 + sizeof(T) / 2) * max_tile_values + 2 * max_tile_values + 2 * v2::max_lanes + 2 * max_tile_values;
-// Units that a decoder may read beyond the end of a payload.
-inline constexpr std::size_t spline_margin_units = 64;
-
-// A tile's payload.
-struct SplinePayload {
-    std::uint64_t tile = 0; // its number in its lattice
-    const std::uint16_t* units = nullptr;
-    std::uint32_t n = 0;
-};
-// Tiles that are coded, or decoded, side by side, since each one's codewords are a chain of dependent steps.
-inline constexpr std::uint32_t tiles_at_once = 8;
-inline constexpr std::uint32_t max_tiles_written = 64; // at once, if few of them have entries
-template <class T>
-using SplineTiles = std::array<std::unique_ptr<SplineTile<T>>, tiles_at_once>;
-
-// A tile with entries whose payload is being written.
-template <class T>
-struct SplineOutput {
-    std::uint64_t tile;
-    std::uint32_t n_values, n_significant, n_verbatim, n_special; // n_significant: in groups that are
-    RansSequence sequence;
-    std::uint32_t n_front; // units at the beginning of `room`, before states and words
-    std::uint16_t room[longest_spline_payload<T>];
+// The map that unit 0 begins with.
+struct MapToRead {
+    std::uint32_t axes, preset, rows;
 };
 
 template <class T>
 struct SplineKernels {
-    // Predicts and quantises a tile of lattice i, and counts its symbols; its values to predict from and magnitudes go
-    // to `fine`.
-    void (*count)(const SplineCoder<T>& coder, std::size_t i, const LatticeTile& place, const T* field,
-                  const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
-                  RansCounts& counts);
-    // The same of up to n tiles from number `first` on, without counting, until as many have entries as are
-    // encoded at once; and writes their payloads, into `outputs` (tiles_at_once of them). Returns how many tiles that
-    // were.
-    std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t first, std::uint32_t n,
-                           const T* field, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
-                           SplineTile<T>& tile, const RansWriting& writing, SplineOutput<T>* outputs,
-                           SplinePayload* payloads, Counts& counts);
-    // Decodes up to tiles_at_once payloads, to `fine` or, for lattice 0, to `destination`. Throws CORRUPT.
-    void (*read)(const SplineCoder<T>& coder, std::size_t i, const SplinePayload* payloads, std::uint32_t n_payloads,
-                 const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const Destination<T>& destination,
-                 const SplineTiles<T>& tiles, const RansReading& reading, std::vector<Patch>& patches);
+    // Predicts, quantises and records a tile of lattice i; its values to predict from and magnitudes go to `fine`.
+    // Returns whether some code is not 0, or a value missing.
+    bool (*code)(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
+                 const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const UnitMemory<T>& memory,
+                 UnitRecord& record);
+    // The payload of what was recorded, in `room`. map: of unit 0.
+    UnitPayload (*write)(const UnitRecord& record, const UnitModel& model, std::span<const v2::MapSymbol> map,
+                         bool is_first, UnitRoom& room);
+    // Decodes one unit, or units_at_once of a lattice, to `arrays` or `destination`. map: of unit 0, if it has one, which
+    // sets the model. Throws CORRUPT.
+    void (*read)(const PyramidCoder<T>& coder, std::span<const UnitToRead> units, const LatticeArrays<T>* arrays,
+                 const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
+                 std::vector<Patch>& patches);
 };
 
 } // namespace cusz::cpu

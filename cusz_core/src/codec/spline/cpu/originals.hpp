@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "archive/quantiser.hpp"
-#include "archive/revision_2/tables.hpp"
+#include "archive/v2/tables.hpp"
 #include "simd/lanes.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
@@ -41,7 +41,7 @@ template <class T>
 CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
     const T t = (d - p) * q.inv;
     const CodedValue<T> stored{true, 0, std::abs(d) <= std::numeric_limits<T>::max() ? d : p};
-    if (!(std::abs(t) <= T(revision_2::max_code))) return stored;
+    if (!(std::abs(t) <= T(v2::max_code))) return stored;
     const T k = (t + Traits<T>::rounder) - Traits<T>::rounder;
     const T back = p + k * q.step, r = d - back;
     bool good = std::abs(r) < q.e;

@@ -1,0 +1,98 @@
+// Which table each context has: a preset, which a map may change (docs/format_v2.md, sections 7 and 10).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "tables.hpp"
+
+namespace cusz::v2 {
+
+struct Model {
+    std::uint32_t preset = 0;
+    bool has_map = false;
+    std::array<std::uint8_t, n_contexts> table;       // by context
+    std::array<std::uint8_t, n_group_contexts> group; // j, by context of groups
+};
+// axes: active ones of lattice 0, 1 to 3.
+Model model_of_preset(std::uint32_t axes, std::uint32_t preset);
+
+// Of the values that are coded, by context, and of the groups that are not significant or are.
+struct Counts {
+    std::array<std::uint64_t, n_contexts> n{}, size{};
+    std::array<std::array<std::uint64_t, 2>, n_contexts>
+        missing{}; // special and verbatim, where values are missing around
+    std::array<std::array<std::uint64_t, 2>, n_group_contexts> groups{};
+};
+// The bits that they are coded with, besides extra bits, by the best preset or, with a map, by tables that fit.
+std::uint64_t estimated_bits(const Counts& counts, std::uint32_t axes, bool has_map);
+// Fields of fewer values are not worth a map.
+inline constexpr std::uint64_t map_from = 1u << 15;
+
+// rows: a bit for each that occurs.
+Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows);
+
+// A map, as it is coded: a symbol of a table, one after the other.
+struct MapSymbol {
+    std::uint8_t table, symbol;
+};
+std::vector<MapSymbol> map_of(const Model& model, std::uint32_t axes, std::uint32_t rows);
+
+// The model with a map. read(table) returns the next symbol. Throws CORRUPT.
+template <class Read>
+Model read_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, const Read& read);
+
+// ---- What both directions have in common
+
+// Of those that a context in an ordinary place, or another, may have.
+constexpr int first_table(bool is_ordinary) { return is_ordinary ? 0 : static_cast<int>(n_size_tables); }
+constexpr int last_table(bool is_ordinary) { return static_cast<int>(is_ordinary ? n_size_tables : n_tables) - 1; }
+
+// Goes through what a map changes, in its order: change(context, expected, table) returns the change, which must lead to
+// a number that there is. Contexts of groups follow those of values.
+template <class Change>
+Model changed_by_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, const Change& change) {
+    constexpr std::uint8_t tables_of_changes[] = {14, 24}; // after one that is 0, or is not
+    Model model = model_of_preset(axes, preset);
+    const Model base = model;
+    int before = 0;
+    for (std::uint32_t row = 0; row < n_rows; ++row) {
+        if ((rows >> row & 1) == 0) continue;
+        for (std::uint32_t place = 0; place < n_places; ++place) {
+            const std::uint32_t context = row * n_places + place;
+            const bool is_ordinary = place < n_ordinary_places;
+            int expected = base.table[context];
+            if (is_ordinary && place > 0) {
+                const std::uint32_t near = place % 8 > 0 ? context - 1 : context - 8;
+                expected += model.table[near] - base.table[near];
+            }
+            expected = std::clamp(expected, first_table(is_ordinary), last_table(is_ordinary));
+            before = change(context, expected, tables_of_changes[before != 0 ? 1 : 0]);
+            model.table[context] = static_cast<std::uint8_t>(expected + before);
+        }
+    }
+    for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
+        const int expected = std::clamp(base.group[c] + (c > 0 ? model.group[c - 1] - base.group[c - 1] : 0), 0, 63);
+        before = change(n_contexts + c, expected, tables_of_changes[before != 0 ? 1 : 0]);
+        model.group[c] = static_cast<std::uint8_t>(expected + before);
+    }
+    model.has_map = true;
+    return model;
+}
+
+[[noreturn]] void fail_map();
+
+template <class Read>
+Model read_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, const Read& read) {
+    return changed_by_map(axes, preset, rows, [&](std::uint32_t context, int expected, std::uint8_t table) {
+        const std::uint32_t symbol = read(table);
+        const int change = static_cast<int>(symbol) - static_cast<int>(zero_symbol), result = expected + change;
+        const bool is_ordinary = context >= n_contexts || context % n_places < n_ordinary_places; // j is below 64, too
+        if (symbol >= first_bucket || result < first_table(is_ordinary) || result > last_table(is_ordinary)) fail_map();
+        return change;
+    });
+}
+
+} // namespace cusz::v2

@@ -1,0 +1,339 @@
+// Takes the tiles of a unit to its payload. Each is predicted and quantised once; what it is coded as is recorded, and
+// turned into the payload when the tables are known.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "archive/v2/model.hpp"
+#include "contexts.hpp"
+#include "originals.hpp"
+#include "rans.hpp"
+#include "record.hpp"
+#include "storing.hpp"
+
+namespace cusz::cpu::CUSZ_ISA {
+
+using v2::zero_symbol;
+
+// Between rows of a class in the field, and where it begins.
+template <class T>
+struct FieldClass {
+    const T* first = nullptr; // value of the class
+    std::size_t step = 0;     // between points of the lattice; the class has every second one
+    Extents next{};           // between rows
+
+    FieldClass(const Lattice& lattice, const LatticeTile& place, const T* field, std::uint32_t c) {
+        std::size_t offset = 0;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            const bool active = lattice.is_active(a);
+            const std::uint64_t odd = active ? c >> a & 1 : 0;
+            offset += static_cast<std::size_t>((place.origin[a] + odd) * lattice.field_stride[a]);
+            next[a] = lattice.field_stride[a] * (active ? 2 : 1);
+        }
+        first = field + offset;
+        step = static_cast<std::size_t>(lattice.field_stride[0]);
+    }
+    const T* row(std::uint32_t y, std::uint32_t z, std::uint32_t w) const {
+        return first + y * next[1] + z * next[2] + w * next[3];
+    }
+};
+
+inline std::uint8_t direct_of(std::int32_t code) {
+    return static_cast<std::uint8_t>(std::clamp(code, -64, 64) + static_cast<std::int32_t>(zero_symbol));
+}
+
+// Values of a row from x on that are not simply coded: those with a bit in `others`. value, byte: where x is.
+template <class T>
+[[gnu::noinline]] void quantise_others(const Quantiser<T>& q, SplineTile<T>& tile, const T* from, std::size_t apart,
+                                       std::uint32_t others, T* value, std::size_t byte) {
+    for (; others != 0; others &= others - 1) {
+        const auto lane = static_cast<std::size_t>(std::countr_zero(others));
+        const T d = from[lane * apart];
+        std::uint8_t& direct = tile.direct[byte + lane];
+        if (bits_of(d) == q.special) {
+            direct = v2::special;
+            tile.has_missing = true;
+        } else {
+            const CodedValue<T> result = quantise_value(d, value[lane], q);
+            value[lane] = result.value;
+            direct = direct_of(result.code);
+            tile.code[byte + lane] = result.code;
+            if (!result.verbatim) continue;
+            direct = v2::verbatim;
+            tile.code[byte + lane] = static_cast<std::int32_t>(tile.verbatim.size());
+            tile.verbatim.push_back(bits_of(d));
+            tile.has_missing = true;
+        }
+    }
+}
+
+// Quantises the rows of class c, whose values are predictions. known_step: from.step, where whole vectors can be loaded,
+// or 0.
+template <std::size_t known_step, class T>
+[[gnu::noinline]] void quantise_rows_of(const FieldClass<T>& from, const Quantiser<T>& q, const T* end,
+                                        SplineTile<T>& tile, std::uint32_t c) {
+    using L = Lanes<T>;
+    using Values = typename L::Values;
+    using Ints = typename L::Ints;
+    using Int = typename L::Int;
+    const TileForm& form = *tile.form;
+    const ClassRows& rows = form.rows[c];
+    const std::uint32_t n = rows.n[0];
+    const std::size_t step = known_step > 0 ? known_step : from.step;
+    const bool odd = (c & 1) != 0;
+    const auto special = static_cast<Int>(q.special);
+    const T inv = q.inv, of_step = q.step, e = q.e;
+    // Not the members, which stores of bytes might change, as far as C++ knows.
+    T* const values = tile.value;
+    std::uint8_t* const directs = tile.direct + c * form.n_bytes;
+    std::int32_t* const codes = tile.code + c * form.n_bytes;
+    const std::ptrdiff_t later = tile.later;
+    for (std::uint32_t w = 0; w < rows.n[3]; ++w)
+        for (std::uint32_t z = 0; z < rows.n[2]; ++z) {
+            const T* d = from.row(0, z, w);
+            T* value = values + rows.at(0, z, w);
+            std::size_t byte = form.byte_at(0, z, w);
+            for (std::uint32_t y = 0; y < rows.n[1];
+                 ++y, d += from.next[1], value += rows.stride[1], byte += form.byte_step[1]) {
+                const T* const line = odd ? d - step : d;
+                if (odd) // the rows of the classes with bit 0 are all there are
+                    for (std::size_t p = 0; p < 2 * step * n; p += std::max(step, 64 / sizeof(T)))
+                        __builtin_prefetch(line + p + later, 0, 2);
+                for (std::uint32_t x = 0; x < n; x += L::n) {
+                    const Values v = known_step > 0 ? L::template every_second<known_step>(line + 2 * step * x, odd)
+                                                    : originals(line, step, odd, x, n, end);
+                    const Values p = L::template load<Values>(value + x);
+                    const Values t = (v - p) * inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder,
+                                 back = p + k * of_step;
+                    Ints fine = (L::absolute(t) <= T(v2::max_code)) & (L::absolute(v - back) < e) &
+                                (reinterpret_cast<Ints>(v) != special);
+                    const std::uint32_t left = known_step > 0 ? L::n : n - x;
+                    if (left < L::n) fine &= L::counted() < static_cast<Int>(left); // what follows the row stays
+                    L::store(value + x, fine ? back : p);
+                    const Values code = fine ? k : Values{};
+                    Values limited = code > T(64) ? Values{} + T(64) : code;
+                    limited = limited < T(-64) ? Values{} - T(64) : limited;
+                    constexpr T bias = Traits<T>::rounder;
+                    const Ints direct =
+                        reinterpret_cast<Ints>(limited + bias) - static_cast<Int>(bits_of(bias) - zero_symbol);
+                    L::store(directs + byte + x, L::narrowed(direct));
+                    if (L::bits(L::absolute(code + T(0.5)) > T(32)) != 0) [[unlikely]]
+                        L::store(codes + byte + x, __builtin_convertvector(code, typename L::Codes));
+                    const std::uint32_t all = left < L::n ? (1u << left) - 1 : (1u << L::n) - 1,
+                                        others = ~L::bits(fine) & all;
+                    if (others != 0) [[unlikely]]
+                        quantise_others(q, tile, d + 2 * step * x, 2 * step, others, value + x,
+                                        c * form.n_bytes + byte + x);
+                }
+            }
+        }
+}
+
+template <class T>
+void quantise_class_of(const Lattice& lattice, const Quantiser<T>& q, const T* field, const T* end, SplineTile<T>& tile,
+                       std::uint32_t c) {
+    const ClassRows& rows = tile.form->rows[c];
+    const FieldClass<T> from(lattice, tile.place, field, c);
+    const T* const last = from.row(rows.n[1] - 1, rows.n[2] - 1, rows.n[3] - 1) - (c & 1) * from.step;
+    const bool whole =
+        rows.n[0] % Lanes<T>::n == 0 && 2 * from.step * rows.n[0] <= static_cast<std::size_t>(end - last);
+    if (whole && from.step == 1) return quantise_rows_of<1>(from, q, end, tile, c);
+    if (whole && from.step == 2) return quantise_rows_of<2>(from, q, end, tile, c);
+    quantise_rows_of<0>(from, q, end, tile, c);
+}
+
+// Symbols of a group's values that have none of their own yet, those with a bit in `large`, in coding order; and what
+// their extra bits are made of.
+template <class T>
+[[gnu::noinline]] void list_large(const SplineTile<T>& tile, const TileForm::Group& group, std::uint32_t phase,
+                                  std::uint64_t large, std::uint8_t* symbol, UnitRecord& record) {
+    const PointsOfGroup points(*tile.form, phase, group);
+    for (; large != 0; large &= large - 1) {
+        const auto j = static_cast<std::uint32_t>(std::countr_zero(large));
+        const std::int32_t code = tile.code[points.byte(j)];
+        if (symbol[j] == v2::special) {
+            ++record.n_special;
+        } else if (symbol[j] == v2::verbatim) {
+            ++record.n_verbatim;
+            record.extra.push_back(tile.verbatim[static_cast<std::size_t>(code)]);
+        } else {
+            symbol[j] = static_cast<std::uint8_t>(v2::symbol_of(code));
+            record.extra_bits += v2::meaning_of(symbol[j]).extra_bits;
+            record.extra.push_back(static_cast<std::uint64_t>(std::int64_t{code}));
+        }
+    }
+}
+
+// Records a phase, of which contexts and codes are known. Returns whether a code is not 0, or a value missing.
+template <class T>
+bool record_phase(SplineTile<T>& tile, std::uint32_t phase, std::uint32_t row, UnitRecord& record) {
+    using L = ByteLanes;
+    const TileForm& form = *tile.form;
+    copy_phase<true>(form, phase, tile.context, tile.context_in_order);
+    copy_phase<true>(form, phase, tile.direct, tile.direct_in_order);
+    const auto [flags, values] = record.begin_phase(row, form.n_flags[phase - 1], form.n_points[phase - 1]);
+    std::uint8_t *flag_context = record.context.data() + flags, *flag = record.symbol.data() + flags,
+                 *context = record.context.data() + values, *symbol = record.symbol.data() + values;
+    bool live = false;
+    for (const TileForm::Group& group : form.groups[phase - 1]) {
+        const std::uint8_t *const places = tile.context_in_order + group.first, *const direct =
+                                                                                    tile.direct_in_order + group.first;
+        std::uint64_t different = 0, large = 0;
+        for (std::uint32_t x = 0; x < max_group_points; x += L::n) {
+            const auto v = L::load(direct + x);
+            different |= L::highest_bits(reinterpret_cast<L::Bytes>(v != static_cast<std::uint8_t>(zero_symbol))) << x;
+            large |= L::highest_bits(v | (v + v)) << x;
+        }
+        const std::uint64_t all = ~std::uint64_t{0} >> (max_group_points - group.n);
+        const bool significant = (different & all) != 0;
+        live |= significant;
+        if (group.has_flag) {
+            *flag_context++ = group_contexts_of_unit.of_sum[sum_of_weights(places, group.n)];
+            *flag++ = significant;
+            if (!significant) continue;
+        }
+        for (std::uint32_t x = 0; x < max_group_points; x += L::n) {
+            L::store(context + x, L::load(places + x));
+            L::store(symbol + x, L::load(direct + x));
+        }
+        if ((large & all) != 0) list_large(tile, group, phase, large & all, symbol, record);
+        context += group.n;
+        symbol += group.n;
+    }
+    record.end_run(static_cast<std::uint32_t>(symbol - record.symbol.data()));
+    return live;
+}
+
+// Predicts, quantises and records a tile of lattice i. Returns whether it is live.
+template <class T>
+bool code_tile(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
+               const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const UnitMemory<T>& memory,
+               UnitRecord& record) {
+    SplineTile<T>& tile = memory.tiles[0];
+    const Lattice& lattice = coder.pyramid.lattices[i];
+    const Quantiser<T>& q = coder.quantiser[i];
+    tile.begin(memory.forms, lattice, number, coder.is_wide(), false, coder.adds_codes());
+    load_class_0(lattice, coarse, tile);
+    find_roughness(lattice, tile, q.inv);
+    prepare_contexts(lattice, tile);
+    bool live = false;
+    for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
+        const bool is_last = phase == lattice.n_active;
+        for_classes_of(*tile.form, phase, [&](std::uint32_t c) {
+            find_contexts(tile, c);
+            predict(coder, lattice, tile, c);
+            quantise_class_of(lattice, q, field, coder.end, tile, c);
+            if (!is_last) continue_class(lattice, tile, tile.value, c);
+        });
+        if (!is_last || fine.value != nullptr)
+            for_classes_of(*tile.form, phase, [&](std::uint32_t c) { find_magnitudes(tile, c); });
+        live |= record_phase(tile, phase, v2::row_of(i, phase), record);
+    }
+    if (fine.value != nullptr) store_tile(lattice, tile, fine);
+    return live;
+}
+
+// Extra bits, from the lowest up.
+class ExtraBits {
+public:
+    explicit ExtraBits(std::vector<std::uint16_t>& units) : units_(units) { units_.clear(); }
+    void put(std::uint64_t value, std::uint32_t bits) { // at most 32
+        held_ |= (value & ((std::uint64_t{1} << bits) - 1)) << n_;
+        n_ += bits;
+        for (; n_ >= 16; n_ -= 16, held_ >>= 16) units_.push_back(static_cast<std::uint16_t>(held_));
+    }
+    void finish() {
+        if (n_ > 0) units_.push_back(static_cast<std::uint16_t>(held_));
+    }
+
+private:
+    std::vector<std::uint16_t>& units_;
+    std::uint64_t held_ = 0;
+    std::uint32_t n_ = 0;
+};
+
+// A value's entry, whose symbol may have frequency 0; puts its extra bits. next: what they are made of.
+template <std::uint32_t value_bits>
+std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uint64_t*& next, ExtraBits& extra) {
+    std::uint64_t number = 0;
+    if (symbol >= v2::first_bucket && symbol != v2::special) number = *next++;
+    if (symbol == v2::verbatim) {
+        extra.put(number, 32);
+        if (value_bits > 32) extra.put(number >> 32, 32);
+    } else if (symbol != v2::special) {
+        if (symbol < v2::first_bucket) number = std::uint64_t{symbol} - zero_symbol;
+        if (unit_tables().interval[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
+        const std::uint32_t bits = symbol < v2::first_bucket ? 0 : v2::meaning_of(symbol).extra_bits;
+        extra.put(number, bits);
+    }
+    return static_cast<std::uint16_t>(table << 8 | symbol);
+}
+
+// The payload of a unit. map: what comes first in unit 0. is_first: unit 0. Returns its units of length, which are in
+// `room` from `begin` on; nothing if there is nothing to say.
+template <std::uint32_t value_bits>
+UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::span<const v2::MapSymbol> map,
+                       bool is_first, UnitRoom& room) {
+    using L = ByteLanes;
+    using Bytes = typename L::Bytes;
+    if (record.live == 0 && map.empty()) return {};
+    const auto of_map = static_cast<std::uint32_t>((map.size() + max_lanes - 1) / max_lanes * max_lanes);
+    const std::size_t n_entries = of_map + record.used + 2 * max_lanes + L::n;
+    std::uint16_t* const entry = room.entries.template reserve<std::uint16_t>(n_entries);
+    auto* const runs = room.runs.template reserve<UnitRun>(record.runs.size() + 1);
+    std::size_t n_runs = 0;
+    if (!map.empty()) {
+        for (std::size_t j = 0; j < map.size(); ++j)
+            entry[j] = static_cast<std::uint16_t>(map[j].table << 8 | map[j].symbol);
+        runs[n_runs++] = {0, static_cast<std::uint32_t>(map.size())};
+    }
+    ExtraBits extra(room.extra);
+    const std::uint64_t* next = record.extra.data();
+    for (const UnitRecord::Run& run : record.runs) {
+        if (run.n == 0) continue;
+        const std::uint8_t *const context = record.context.data() + run.first, *const symbol =
+                                                                                   record.symbol.data() + run.first;
+        std::uint16_t* const to = entry + of_map + run.first;
+        runs[n_runs++] = {of_map + run.first, run.n};
+        if (run.is_flags) {
+            for (std::uint32_t x = 0; x < run.n; ++x)
+                to[x] = static_cast<std::uint16_t>((first_flag_table + model.flag_table[context[x]]) << 8 | symbol[x]);
+            continue;
+        }
+        const std::uint8_t *const table_of = model.table_of[run.row].data(), *const reach = model.reach[run.row].data();
+        for (std::uint32_t x = 0; x < run.n; x += L::n) {
+            const Bytes place = L::load(context + x), of = L::load(symbol + x);
+            const Bytes table = L::look_up_128(table_of, place);
+            const auto zero = static_cast<std::uint8_t>(zero_symbol);
+            const Bytes size = of < zero ? zero - of : of - zero;
+            typedef std::uint16_t Entries __attribute__((vector_size(2 * L::n)));
+            const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(of, Entries);
+            std::memcpy(to + x, &entries, sizeof entries);
+            std::uint64_t others = L::highest_bits(reinterpret_cast<Bytes>(size > L::look_up_128(reach, place)));
+            if (run.n - x < L::n) others &= (std::uint64_t{1} << (run.n - x)) - 1;
+            for (; others != 0; others &= others - 1) {
+                const std::uint32_t j = x + static_cast<std::uint32_t>(std::countr_zero(others));
+                to[j] = entry_of<value_bits>(table_of[context[j]], symbol[j], next, extra);
+            }
+        }
+    }
+    extra.finish();
+    UnitPayload payload;
+    while (payload.log2_lanes < v2::max_log2_lanes && record.n_values > 1024u << payload.log2_lanes)
+        ++payload.log2_lanes;
+    const std::uint32_t lanes = 1u << payload.log2_lanes;
+    const std::size_t most = of_map + record.used + 3 * max_lanes + 1, n_extra = room.extra.size();
+    auto* const units = room.units.template reserve<std::uint16_t>(most + n_extra);
+    std::uint16_t* begin = encode_unit(entry, runs, n_runs, lanes, units + most);
+    std::reverse_copy(room.extra.begin(), room.extra.end(), units + most);
+    if (!is_first) *--begin = static_cast<std::uint16_t>(record.live);
+    payload.begin = begin;
+    payload.n = static_cast<std::uint32_t>(units + most + n_extra - begin);
+    return payload;
+}
+
+} // namespace cusz::cpu::CUSZ_ISA

@@ -1,0 +1,14 @@
+// What kernels_<isa>.cpp have of the spline codec.
+#pragma once
+
+#include "coding.hpp"
+#include "reading.hpp"
+
+namespace cusz::cpu::CUSZ_ISA {
+
+template <class T>
+constexpr SplineKernels<T> spline_kernels_of() {
+    return {&code_tile<T>, &write_unit<8 * sizeof(T)>, &read_units<T>};
+}
+
+} // namespace cusz::cpu::CUSZ_ISA

@@ -1,0 +1,25 @@
+// The tables of frequencies as coding and decoding look them up.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "archive/v2/tables.hpp"
+
+namespace cusz::cpu {
+
+// What is coded is listed as entries: table * 256 + symbol. Behind the tables of symbols come those of groups' flags, by
+// their j, and one that codes nothing.
+inline constexpr std::uint32_t first_flag_table = v2::n_tables, n_flag_tables = 64;
+inline constexpr std::uint16_t idle_unit_entry = (first_flag_table + n_flag_tables) * 256;
+
+struct UnitTables {
+    UnitTables();
+    std::array<std::uint32_t, idle_unit_entry + 1> interval{}; // of an entry: frequency << 16 | start
+    // By table and slot: symbol (8 bits), its frequency less 1 (12 bits), slot less its start (12 bits).
+    std::array<std::uint32_t, v2::n_tables * v2::rans_total> slot;
+};
+const UnitTables& unit_tables();
+
+} // namespace cusz::cpu

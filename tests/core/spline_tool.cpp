@@ -1,0 +1,151 @@
+// Codes fields as the spline codec does, with one instruction set's functions, for tests/reference/test_spline_engine.py:
+// spline_tool WHAT f32|f64 ..., with input from standard input and results to standard output.
+//
+//   compress TYPE EB E RELATIVE FILL CURVE BOUNDS AXES0 AXES1 AXES2 THREADS EXTENT...   a field to its archive; E: the
+//            bound in force; FILL: bits, or "none"
+//   decompress TYPE THREADS [START COUNT]...   an archive to the field, or to a box of it
+//   passes   as compress, but prints how many values were predicted, and how many of them again to choose a model
+//   choose   as compress, but prints the curve, the bounds and the axes that a CURVE above 3 is replaced by
+//   time     as compress, but prints lengths and seconds
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codec/spline/cpu/choice.hpp"
+#include "codec/spline/cpu/field_coder.hpp"
+#include "codec/spline/cpu/kernels_of_isa.hpp"
+
+namespace {
+
+using namespace cusz;
+using namespace cusz::v2;
+
+std::uint64_t weigh_words(const void* data, std::size_t words) { return weigh(data, words); }
+
+struct Arguments {
+    char** at;
+    char** end;
+    std::string text() { return at == end ? "" : *at++; }
+    double number() { return std::stod(text()); }
+    std::uint32_t integer() { return static_cast<std::uint32_t>(std::stoul(text())); }
+};
+
+template <class T>
+int run(const std::string& what, Arguments arguments) {
+    static constexpr auto kernels = cpu::CUSZ_ISA::spline_kernels_of<T>();
+    std::string input;
+    for (std::size_t n = 0; n == input.size();) {
+        input.resize(2 * n + 4096);
+        n += std::fread(input.data() + n, 1, input.size() - n, stdin);
+        if (n < input.size()) {
+            input.resize(n);
+            break;
+        }
+    }
+    cpu::FieldCoder<T> engine(kernels, weigh_words);
+    constexpr cusz_dtype dtype = sizeof(T) == 4 ? CUSZ_F32 : CUSZ_F64;
+    if (what == "decompress") {
+        const int threads = static_cast<int>(arguments.integer());
+        const std::span archive{reinterpret_cast<const std::byte*>(input.data()), input.size()};
+        std::size_t front_bytes = 0;
+        const Front front = read_front(archive, front_bytes);
+        Selection box = whole(front.layout, nullptr);
+        for (std::size_t d = 0; arguments.at != arguments.end; ++d) {
+            box.start[d] = arguments.integer();
+            box.count[d] = arguments.integer();
+        }
+        std::uint64_t n = 1;
+        for (auto d = static_cast<std::size_t>(front.layout.ndim); d-- > 0; n *= box.count[d]) box.stride[d] = n;
+        std::vector<T> field(static_cast<std::size_t>(n));
+        box.field = field.data();
+        engine.decompress(archive, front, front_bytes, threads, box);
+        std::fwrite(field.data(), sizeof(T), field.size(), stdout);
+        return 0;
+    }
+    const double eb = arguments.number(), e = arguments.number();
+    const bool is_relative = arguments.integer() != 0;
+    const std::string fill = arguments.text();
+    Interpolation how{arguments.integer(), arguments.integer(), {}};
+    for (auto& mask : how.axes) mask = arguments.integer();
+    const int threads = static_cast<int>(arguments.integer());
+    std::uint64_t shape[CUSZ_MAX_NDIM] = {};
+    std::int32_t ndim = 0;
+    while (arguments.at != arguments.end) shape[ndim++] = arguments.integer();
+    Front front{.kind = Kind::spline, .layout = Layout(dtype, ndim, shape), .is_relative = is_relative};
+    front.eb = eb;
+    front.e = e;
+    front.has_fill = fill != "none";
+    front.special = front.has_fill ? std::stoull(fill) : Traits<T>::canonical_nan;
+    std::vector<T> field(static_cast<std::size_t>(front.layout.values));
+    std::memcpy(field.data(), input.data(), std::min(input.size(), field.size() * sizeof(T)));
+    std::vector<std::byte> archive(field.size() * sizeof(T) + 10000);
+    const auto choose = [&] {
+        const BoxReader read = [&](std::vector<TileBox>&) { return HostValues{field.data(), field.size()}; };
+        Buffer memory;
+        cpu::SampleBoxes boxes(front.layout);
+        return cpu::choose_interpolation(engine, front, boxes, boxes.read<T>(read, memory)).how;
+    };
+    const bool chooses = how.curve > 3;
+    if (chooses) how = choose();
+    if (what == "choose") {
+        std::printf("%u %u %u %u %u\n", how.curve, how.bounds, how.axes[0], how.axes[1], how.axes[2]);
+        return 0;
+    }
+    if (what == "compress" || what == "passes") {
+        const auto n = engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
+        if (!n) return 1;
+        const auto [values, again] = engine.passes();
+        if (what == "passes")
+            std::printf("%llu %llu\n", static_cast<unsigned long long>(values), static_cast<unsigned long long>(again));
+        else
+            std::fwrite(archive.data(), 1, *n, stdout);
+        return 0;
+    }
+    const int rounds = std::getenv("ROUNDS") != nullptr ? std::atoi(std::getenv("ROUNDS")) : 7;
+    std::size_t n = 0;
+    std::vector<T> back(field.size());
+    for (int round = 0; round < rounds; ++round) {
+        const auto begin = std::chrono::steady_clock::now();
+        if (chooses) how = choose();
+        n = *engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
+        const auto middle = std::chrono::steady_clock::now();
+        std::size_t front_bytes = 0;
+        const std::span bytes{archive.data(), n};
+        const Front read = read_front(bytes, front_bytes);
+        for (int more = std::getenv("MORE") != nullptr ? std::atoi(std::getenv("MORE")) : 0; more > 0; --more)
+            engine.decompress(bytes, read, front_bytes, threads, whole(read.layout, back.data()));
+        engine.decompress(bytes, read, front_bytes, threads, whole(read.layout, back.data()));
+        const auto end = std::chrono::steady_clock::now();
+        const auto rate = [&](auto a, auto b) {
+            return static_cast<double>(field.size() * sizeof(T)) / 1e6 / std::chrono::duration<double>(b - a).count();
+        };
+        std::printf("%zu bytes, ratio %.2f, %.0f MB/s, %.0f MB/s\n", n,
+                    static_cast<double>(field.size() * sizeof(T)) / static_cast<double>(n), rate(begin, middle),
+                    rate(middle, end));
+    }
+    double worst = 0;
+    for (std::size_t i = 0; i < field.size(); ++i)
+        worst = std::max(worst, std::abs(static_cast<double>(field[i]) - static_cast<double>(back[i])));
+    std::printf("largest error %.9g of %.9g; scratch %zu\n", worst, front.e, engine.scratch_bytes());
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) try {
+    Arguments arguments{argv + 1, argv + argc};
+    const std::string what = arguments.text(), type = arguments.text();
+    return type == "f32" ? run<float>(what, arguments) : run<double>(what, arguments);
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}

@@ -1,0 +1,106 @@
+"""The spline codec has no kernels: what lies on a device goes through the host, to the same archives and values. What
+the codec chooses, or "auto", follows from boxes of the field, and only these are copied for it."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from simt_checks import check_identity, cpu_archive, same_as_cpu, status_of_check
+from simt_fields import SPLINE_KINDS as KINDS
+from simt_library import DEVICE, HOST, REL, Context, Library, Status, dtype_code
+
+import spline_kinds
+import support
+from support import DTYPES, F32
+
+pytestmark = [pytest.mark.simt, pytest.mark.usefixtures("hidden")]
+
+PREDICTORS = ["spline", "auto"]
+SHAPES = [(1,), (5000,), (70, 131), (9, 17, 33), (3, 9, 10, 11)]
+
+
+@support.cases("name, shape, dtype, predictor", KINDS, SHAPES, DTYPES, PREDICTORS)
+def test_kinds_and_shapes(
+    simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype, predictor: str
+) -> None:
+    kind = KINDS[name]
+    check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor=predictor)
+
+
+LARGE = [(300_001,), (257, 1000), (70, 50, 99), (9, 17, 33, 40), (80, 5, 5, 60)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", LARGE, ids=str)
+def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """The same from boxes of a field on the device, with several of them, and with holes in the field."""
+    for rough in range(len(shape)):
+        x = spline_kinds.layers(shape, dtype, [rough] if len(shape) > 1 else [])
+        x[..., shape[-1] // 3 : shape[-1] // 2] = 1e20
+        x.reshape(-1)[7::5003] = np.nan
+        for predictor in PREDICTORS:
+            check_identity(reused, x, 1e-2, fill=1e20, predictor=predictor)
+
+
+def test_only_boxes_are_copied_for_a_choice(simt: Library, reused: Context) -> None:
+    """And the field, once, if it is the spline codec's."""
+    for x, is_copied in (
+        (support.integers(2_000_000, -(2**20), 2**20).astype(F32).reshape(125, 160, 100), False),
+        (spline_kinds.waves((125, 160, 100), F32), True),
+    ):
+        before = simt.bytes_to_host
+        archive = reused.compress(x, 1e-3, REL, field=DEVICE, archive=DEVICE, predictor="auto")
+        copied = simt.bytes_to_host - before - len(archive)  # compress() fetches that
+        assert x.nbytes / 200 <= copied - is_copied * x.nbytes <= x.nbytes / 6
+        assert archive == cpu_archive(reused, x, 1e-3, REL, predictor="auto")
+
+
+BOX = np.dtype([("offset", "<u8"), ("edge", "<u4", 4), ("stride", "<u8", 4)])
+
+
+def boxes_of(x: NDArray, n: int) -> tuple[NDArray, list[NDArray]]:
+    """Boxes of any extents and places in a field, and their values."""
+    boxes, values = np.zeros(n, BOX), []
+    chosen = support.integers(n * 8, 0, 2**30, x.size).reshape(n, 4, 2)
+    for box, ends in zip(boxes, chosen, strict=True):
+        box["edge"] = 1
+        begin = [int(a) % extent for (a, _), extent in zip(ends, x.shape, strict=False)]
+        edge = [1 + int(b) % min(extent - at, 40) for (_, b), extent, at in zip(ends, x.shape, begin, strict=False)]
+        strides = [stride // x.itemsize for stride in x.strides]
+        box["offset"] = np.dot(begin, strides)
+        box["edge"][: x.ndim], box["stride"][: x.ndim] = edge[::-1], strides[::-1]
+        values.append(x[tuple(slice(at, at + length) for at, length in zip(begin, edge, strict=True))].reshape(-1))
+    return boxes, values
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(9000,), (70, 131), (20, 33, 40), (7, 9, 11, 13)], ids=str)
+def test_boxes_of_a_field(simt: Library, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """More than blocks that run at once."""
+    x = support.random_bits(shape, dtype)
+    boxes, values = boxes_of(x, 50)
+    found = np.zeros(sum(part.size for part in values), dtype)
+    with simt.memory(DEVICE, x) as field:
+        shape_of_c = (ctypes.c_uint64 * len(shape))(*shape)
+        simt.c.simt_read_boxes(
+            *(dtype_code(dtype), len(shape), shape_of_c, field.pointer),
+            *(boxes.ctypes.data, boxes.size, found.ctypes.data),
+        )
+    assert support.same_bits(found, np.concatenate(values))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_damaged_archives(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """Refused as by the CPU."""
+    x = support.smooth((9, 17, 33), dtype)
+    archive = cpu_archive(reused, x, 1e-2, predictor="spline")
+    for i, at in enumerate([*range(40), *support.integers(60, 0, len(archive)).tolist()]):
+        mutant = bytearray(archive)
+        mutant[at] ^= 1 << i % 8
+        of_device, of_host = (status_of_check(reused, bytes(mutant), place) for place in (DEVICE, HOST))
+        assert of_device == of_host != Status.OK, f"byte {at}"
+    for n in (0, 1, 2, 20, len(archive) // 2, len(archive) - 1):
+        assert same_as_cpu(reused, archive[:n], x.nbytes, f"{n} bytes") == Status.CORRUPT
