@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import formats
 
 MAGIC = b"\xc5\x5a"
-REVISION_AT, LOGS_HEADER_BYTES = 52, 112  # of an archive of logarithms; the latter are all of its front
-CONSTANT = 3
+LOGS, CONSTANT = 2, 3  # kinds
 SMALL_LATTICE, UNIT_TILES = 4096, 16
 EDGES = {0: (), 1: (4096,), 2: (64, 64), 3: (32, 16, 8)}
 
@@ -75,6 +74,8 @@ class Parts:
     head_end: int  # of what that checksum covers
     #: Of each lattice that has units besides unit 0: where its checksum is, and begins and ends of its units.
     lattices: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    signs_at: int = 0  # of logarithms
+    signs_bytes: int = 0
 
 
 def parts(archive: bytes | bytearray) -> Parts:
@@ -84,15 +85,19 @@ def parts(archive: bytes | bytearray) -> Parts:
     first, second = data.number(1), data.number(1)
     width = 8 if first >> 7 else 4
     shape = [data.varint() for _ in range(1 + (second & 3))]
-    is_constant = first >> 4 & 7 == CONSTANT
+    kind = first >> 4 & 7
     relative, exact, fill, axes, missing, zstd = (second >> bit & 1 for bit in range(2, 8))
     data.number(8 if exact else 2)
-    data.number(width * (fill + (relative and not is_constant)))
+    data.number(width * (fill + (relative and kind not in (LOGS, CONSTANT))))
     for _ in range(2 * missing):
         data.varint()
     checksum_at = data.at
     data.number(4)
-    if is_constant or zstd:
+    if kind == LOGS:
+        data.number(11)
+        signs_bytes = data.varint()
+        return Parts(checksum_at, data.at, signs_at=data.at, signs_bytes=signs_bytes)
+    if kind == CONSTANT or zstd:
         return Parts(checksum_at, len(archive))
     data.number(1)
     masks = data.number(2) if axes else 0xFFF

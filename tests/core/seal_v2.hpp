@@ -11,6 +11,7 @@
 #include "archive/checksum.hpp"
 #include "archive/pyramid.hpp"
 #include "archive/v2/frame.hpp"
+#include "archive/v2/logs.hpp"
 #include "errors.hpp"
 
 namespace cusz_test::v2 {
@@ -29,7 +30,9 @@ struct Parts {
     // Writes the head and all checksums.
     void write(std::span<std::byte> archive) {
         std::size_t end = archive.size();
-        if (first_unit > 0) {
+        if (front.kind == cusz::v2::Kind::logs) {
+            end = cusz::v2::read_logs(archive, archive.size(), front, front_bytes).header_bytes;
+        } else if (first_unit > 0) {
             end = first_unit + static_cast<std::size_t>(head.units[0].bytes);
             find_checksums(archive, end);
             const std::vector<std::byte> bytes = cusz::v2::write_head(front, front_bytes, head);

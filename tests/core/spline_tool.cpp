@@ -58,6 +58,7 @@ int run(const std::string& what, Arguments arguments) {
         const std::span archive{reinterpret_cast<const std::byte*>(input.data()), input.size()};
         std::size_t front_bytes = 0;
         const Front front = read_front(archive, front_bytes);
+        verify(archive, front, front_bytes);
         Selection box = whole(front.layout, nullptr);
         for (std::size_t d = 0; arguments.at != arguments.end; ++d) {
             box.start[d] = arguments.integer();

@@ -96,13 +96,17 @@ def test_the_archives_have_every_part_of_version_1():
 def test_the_archives_have_every_part_of_logarithms(dtype):
     """tests/reference takes those of the spline codec apart."""
     archives = [golden(2, name) for name in manifest(2)]
-    logs = [archive for archive in archives if archive[:7] == b"cuSZ\x02\x02" + bytes([1 + (dtype == F64)])]
-    assert {(wide, special) for wide, special in (archive[48:50] for archive in logs)} >= {(0, 0), (0, 1)}
-    assert any(archive[48] for archive in logs) == (dtype == F32)
-    signs = [int.from_bytes(archive[88:96], "little") for archive in logs]
-    inner = [archive[v2.LOGS_HEADER_BYTES + -(-n // 8) * 8 :] for archive, n in zip(logs, signs, strict=True)]
-    versions = [cusz.inspect(archive).version for archive in inner]
-    assert {(n > 0, version) for n, version in zip(signs, versions, strict=True)} == set(product((False, True), (1, 2)))
+    of_kind = v2.LOGS << 4 | 2 | (dtype == F64) << 7
+    logs = [archive for archive in archives if archive[:3] == v2.MAGIC + bytes([of_kind])]
+    found = []
+    for archive in logs:
+        parts = v2.parts(archive)
+        inner = archive[-(-(parts.signs_at + parts.signs_bytes) // 4) * 4 :]
+        wide, special = archive[parts.checksum_at + 4], archive[3] >> 4 & 1
+        found.append((wide, special, parts.signs_bytes > 0, cusz.inspect(inner).version))
+    assert {(wide, special) for wide, special, _, _ in found} >= {(0, 0), (0, 1)}
+    assert any(wide for wide, _, _, _ in found) == (dtype == F32)
+    assert {(has_signs, version) for _, _, has_signs, version in found} == set(product((False, True), (1, 2)))
 
 
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)

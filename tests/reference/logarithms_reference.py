@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from cusz_core import embedding
 
 Array = NDArray[Any]
-HEADER = 112
 
 #: Per type: unsigned integers, bits of the mantissa, the largest exponent, and terms of the two series.
 TYPES: dict[np.dtype[Any], Any] = {
@@ -68,25 +67,32 @@ class Parsed:
     """An archive of logarithms, taken apart."""
 
     def __init__(self, archive: bytes) -> None:
-        assert archive[:4] == b"cuSZ"
-        assert (archive[4], archive[5], archive[52]) == (2, 2, 2)
-        self.dtype = np.dtype([np.float32, np.float64][archive[6] - 1])
-        self.shape = struct.unpack_from(f"<{archive[7]}Q", archive, 8)
-        self.wide = np.dtype(np.float64) if archive[48] else self.dtype
-        self.has_fill = archive[49] == 1
-        (self.least,) = struct.unpack_from("<i", archive, 56)
-        self.eb, self.bound = struct.unpack_from("<2d", archive, 64)
-        self.special, sign_bytes, inner_bytes = struct.unpack_from("<3Q", archive, 80)
-        inner_at = HEADER + -(-sign_bytes // 8) * 8
-        assert len(archive) == inner_at + inner_bytes
-        assert not any(archive[HEADER + sign_bytes : inner_at])
-        checksums = struct.unpack_from("<2I", archive, 40)
-        assert checksums == (v1.checksum_of_bytes(archive[HEADER:]), v1.checksum_of_header(archive[:HEADER]))
+        data = v2.Bytes(archive)
+        assert data.take(2) == v2.MAGIC
+        first, second = data.take(2)
+        assert first & 0x7F == 2 << 4 | 2  # kind, version
+        assert second >> 2 & 0b111001 == 0  # neither relative, axes, missing nor zstd
+        self.dtype = np.dtype([np.float32, np.float64][first >> 7])
+        self.shape = [data.varint() for _ in range(1 + (second & 3))]
+        self.eb = v2.read_bound(data, bool(second >> 3 & 1))
+        self.has_fill = bool(second >> 4 & 1)
+        ty = v1.type_of(self.dtype)
+        self.special = data.number(self.dtype.itemsize) if self.has_fill else ty.canonical_nan
+        front, checksum = archive[: data.at], data.number(4)
+        wide = data.number(1)
+        assert wide in (0, 1)
+        self.wide = np.dtype(np.float64) if wide else self.dtype
+        self.least, self.bound = struct.unpack("<hd", data.take(10))
+        sign_bytes = data.varint()
+        assert checksum == v2.checksum(front + archive[len(front) + 4 : data.at])
+        signs = data.take(sign_bytes)
+        inner_at = -(-data.at // 4) * 4
+        assert not any(archive[data.at : inner_at])
         self.inner = archive[inner_at:]
         n = int(np.prod(self.shape))
         self.signs = np.zeros(n, bool)
         if sign_bytes:
-            words = signs_of(archive[HEADER : HEADER + sign_bytes])
+            words = signs_of(signs)
             assert len(words) == -(-n // 64) * 8
             self.signs = np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little")[:n].astype(bool)
 

@@ -5,15 +5,13 @@
 #include <optional>
 #include <vector>
 
-#include "archive/logs.hpp"
 #include "archive/lossless.hpp"
 #include "archive/packing.hpp"
+#include "archive/v2/logs.hpp"
 #include "errors.hpp"
 
 namespace cusz {
 namespace {
-
-std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 std::uint64_t special_log_bits(cusz_dtype dtype) {
     return dtype == CUSZ_F32 ? bits_of(special_log<float>) : bits_of(special_log<double>);
@@ -62,15 +60,15 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
     const bool any = own.to_logs(layout, given, *scale, coding.special, workers.threads, values, signs);
 
     const Workers on_cpu{cpu, cpu, scratch, workers.threads}, there{own, cpu, scratch, workers.threads};
-    std::vector<std::byte> front(logs_header_bytes);
-    if (any) {
-        front.resize(front.size() + padded(sign_words * 8 + CUSZ_PACKED_OVERHEAD_BYTES));
+    std::vector<std::byte> packed(any ? sign_words * 8 + CUSZ_PACKED_OVERHEAD_BYTES : 0);
+    if (any)
         logs.signs_bytes = pack_values(on_cpu, have_zstd() ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE, 1, {signs},
-                                       sign_words * 8, front.data() + logs_header_bytes);
-        const std::size_t used = logs_header_bytes + static_cast<std::size_t>(logs.signs_bytes);
-        front.resize(logs_header_bytes + padded(static_cast<std::size_t>(logs.signs_bytes)));
-        std::fill(front.begin() + static_cast<std::ptrdiff_t>(used), front.end(), std::byte{0});
-    }
+                                       sign_words * 8, packed.data());
+    packed.resize(static_cast<std::size_t>(logs.signs_bytes));
+    std::vector<std::byte> front(v2::max_logs_head_bytes);
+    front.resize(v2::write_logs_head(layout, logs, front.data()));
+    front.insert(front.end(), packed.begin(), packed.end());
+    front.resize(front.size() + v2::logs_padding(front.size()));
     // Their archive may take more than the field itself.
     const std::size_t front_bytes = front.size();
     auto* const whole = scratch.inner.reserve<std::byte>(front_bytes + log_bytes + raw_header_bytes);
@@ -81,16 +79,15 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
     if (is_raw || total >= bytes + raw_header_bytes) return write_raw();
 
     std::memcpy(whole, front.data(), front_bytes);
-    const std::uint32_t checksum =
-        cpu.piece_checksum({whole + logs_header_bytes}, total - logs_header_bytes, workers.threads, {});
-    write_logs_header(whole, layout, logs, checksum);
     workers.backend.copy(archive.pointer, whole, total);
     return total;
 }
 
 Frame parse_logs(const Frame& frame) {
     const Logs& logs = frame.logs;
-    const std::byte* const archive = frame.body + padded(static_cast<std::size_t>(logs.signs_bytes));
+    const std::byte* const archive = frame.body + logs.archive_at;
+    for (auto at = static_cast<std::size_t>(logs.signs_bytes); at < logs.archive_at; ++at)
+        if (frame.body[at] != std::byte{0}) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: padding is not 0");
     const Frame inner = parse(archive, archive, static_cast<std::size_t>(logs.archive_bytes));
     const Coding expected = coding_of_logs(inner.coding, logs, frame.layout.dtype);
     const Coding& c = inner.coding;
@@ -116,17 +113,10 @@ const std::uint64_t* read_signs(const Workers& workers, const Frame& frame) {
     return signs;
 }
 
-void verify_body(const Workers& workers, const Frame& frame) {
-    if (workers.cpu.piece_checksum({frame.body}, frame.body_stored_bytes, workers.threads, {}) !=
-        frame.payload_checksum)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
-}
-
 } // namespace
 
 void read_pointwise(const Workers& workers, const Frame& frame, const Target& field) {
     const Workers on_cpu{workers.cpu, workers.cpu, workers.scratch, workers.threads};
-    verify_body(on_cpu, frame);
     const Frame inner = parse_logs(frame);
     const std::uint64_t* const signs = read_signs(on_cpu, frame);
     if (field.pointer == nullptr) return read_archive(on_cpu, inner, {inner.body}, {});
@@ -138,7 +128,6 @@ void read_pointwise(const Workers& workers, const Frame& frame, const Target& fi
 }
 
 void read_pointwise_box(const Workers& workers, const Frame& frame, const Selection& box) {
-    verify_body(workers, frame);
     const Frame inner = parse_logs(frame);
     const std::uint64_t* const signs = read_signs(workers, frame);
     const Layout dense(inner.layout.dtype, inner.layout.ndim, box.count.data());

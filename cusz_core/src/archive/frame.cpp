@@ -8,8 +8,8 @@
 #include "codec/codec.hpp"
 #include "errors.hpp"
 #include "header.hpp"
-#include "logs.hpp"
 #include "v2/frame.hpp"
+#include "v2/logs.hpp"
 
 namespace cusz {
 
@@ -31,7 +31,7 @@ void write_common_header(void* archive, std::uint32_t version, const Layout& lay
 }
 
 std::size_t max_front_bytes() {
-    std::size_t max = logs_header_bytes;
+    std::size_t max = v2::max_logs_head_bytes;
     for (const Codec& codec : codecs()) max = std::max(max, codec.header_bytes + codec.max_model_bytes);
     return max;
 }
@@ -45,6 +45,12 @@ Frame parse_compact(const void* header, const void* archive, std::size_t archive
     std::size_t front_bytes = 0;
     const v2::Front front = v2::read_front(bytes, front_bytes);
     if (archive_bytes < front_bytes + 4) fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes");
+    if (front.kind == v2::Kind::logs) {
+        Frame frame = v2::read_logs(bytes, archive_bytes, front, front_bytes);
+        if (header == archive) v2::verify_head(bytes.first(frame.header_bytes), front_bytes);
+        frame.body = static_cast<const std::byte*>(archive) + frame.header_bytes;
+        return frame;
+    }
     Frame frame{.version = 2,
                 .layout = front.layout,
                 .kind = CUSZ_KIND_TILED,
@@ -90,23 +96,19 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
         fail(CUSZ_ERROR_UNSUPPORTED,
              "archive of format version 0, from before the format was settled; this library reads "
              "versions 1 and 2: compress the field again");
+    if (version == 2) // which begins otherwise
+        fail(CUSZ_ERROR_UNSUPPORTED, "archive of format version 2, revision 1, a draft of releases up to 0.2.0; this "
+                                     "library reads version 1 and revision 2 of version 2: compress the field again");
     const auto need = [&](std::size_t bytes) {
         if (archive_bytes < bytes)
             fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes, the header alone takes ", bytes);
     };
     need(raw_header_bytes);
     const unsigned kind = get<std::uint8_t>(header, kind_at);
-    const bool has_logs = version == 2 && kind == kind_of_logs;
-    if (kind > CUSZ_KIND_TILED && !has_logs)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
-    if (version == 2 && kind == CUSZ_KIND_TILED) fail_of_revision_1();
-    if (version == 2 && kind == CUSZ_KIND_RAW) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: version 2 of kind ", kind);
+    if (kind > CUSZ_KIND_TILED) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
     std::size_t front_bytes = raw_header_bytes;
     const Codec* codec = nullptr;
-    if (has_logs) {
-        need(logs_header_bytes);
-        front_bytes = logs_header_bytes;
-    } else if (kind == CUSZ_KIND_TILED) {
+    if (kind == CUSZ_KIND_TILED) {
         need(raw_header_bytes + 2);
         codec = &codec_of(version, get<std::uint8_t>(header, predictor_at), get<std::uint8_t>(header, coder_at));
         need(codec->header_bytes);
@@ -133,16 +135,14 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
 
     Frame frame{.version = version,
                 .layout = layout,
-                .kind = has_logs ? CUSZ_KIND_TILED : static_cast<cusz_kind>(kind),
+                .kind = static_cast<cusz_kind>(kind),
                 .payload_checksum = get<std::uint32_t>(header, payload_checksum_at)};
     frame.body = static_cast<const std::byte*>(archive) + front_bytes;
     frame.body_stored_bytes = archive_bytes - front_bytes;
     std::uint64_t expected = layout.bytes();
     if (kind != CUSZ_KIND_RAW && layout.values == 0)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: an empty field in tiles");
-    if (has_logs) {
-        expected = read_logs_header(header, frame);
-    } else if (kind == CUSZ_KIND_TILED) {
+    if (kind == CUSZ_KIND_TILED) {
         frame.codec = codec;
         frame.header_bytes = codec->header_bytes;
         const auto* const bytes = static_cast<const std::byte*>(header);

@@ -23,6 +23,7 @@ struct Encoded; // there, too
 struct Interpolation {
     std::uint32_t curve = 1, bounds = 0;
     std::array<std::uint32_t, 3> axes{15, 15, 15};
+    bool operator==(const Interpolation&) const = default;
 };
 
 // What the coding header of a tiled archive holds.
@@ -39,13 +40,14 @@ struct Coding {
     Interpolation interpolation; // of the spline codec
 };
 
-// What the header of an archive of logarithms holds (docs/format_v2.md, section 12).
+// What an archive of logarithms begins with (docs/format_v2.md, section 12).
 struct Logs {
     LogScale scale;
     double eb = 0; // relative to every value
     bool has_fill = false;
     std::uint64_t special = 0; // bit pattern, in the low bits
     std::uint64_t signs_bytes = 0, archive_bytes = 0;
+    std::size_t archive_at = 0; // in the body, which begins with the signs
 };
 
 // A parsed and validated header, and where the sections are.

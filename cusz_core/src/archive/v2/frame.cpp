@@ -10,6 +10,7 @@
 #include "archive/header.hpp"
 #include "archive/lossless.hpp"
 #include "archive/quantiser.hpp"
+#include "bytes.hpp"
 #include "errors.hpp"
 
 namespace cusz::v2 {
@@ -24,52 +25,6 @@ enum Flag : std::uint32_t {
     with_axes = 1u << 5,
     missing = 1u << 6,
     zstd = 1u << 7
-};
-
-[[noreturn]] void corrupt(const char* what) { fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", what); }
-
-class Writer {
-public:
-    explicit Writer(std::byte* to) : begin_(to), at_(to) {}
-    void number(std::uint64_t value, std::size_t bytes) {
-        for (std::size_t i = 0; i < bytes; ++i) *at_++ = static_cast<std::byte>(value >> 8 * i);
-    }
-    void varint(std::uint64_t value) {
-        for (; value > 127; value >>= 7) number((value & 127) | 128, 1);
-        number(value, 1);
-    }
-    std::size_t bytes() const { return static_cast<std::size_t>(at_ - begin_); }
-
-private:
-    std::byte *begin_, *at_;
-};
-
-class Reader {
-public:
-    Reader(std::span<const std::byte> from, std::size_t at) : from_(from), at_(at) {}
-    std::uint64_t number(std::size_t bytes) {
-        if (bytes > from_.size() - at_) corrupt("it ends too early");
-        std::uint64_t value = 0;
-        for (std::size_t i = 0; i < bytes; ++i)
-            value |= std::uint64_t{static_cast<std::uint8_t>(from_[at_++])} << 8 * i;
-        return value;
-    }
-    std::uint64_t varint() {
-        std::uint64_t value = 0;
-        for (std::uint32_t shift = 0;; shift += 7) {
-            const std::uint64_t byte = number(1), bits = byte & 127;
-            if (shift > 63 || bits << shift >> shift != bits) corrupt("a number is too long");
-            value |= bits << shift;
-            if (byte > 127) continue;
-            if (byte == 0 && shift > 0) corrupt("a number could be shorter");
-            return value;
-        }
-    }
-    std::size_t at() const { return at_; }
-
-private:
-    std::span<const std::byte> from_;
-    std::size_t at_;
 };
 
 // m * 10^x, rounded once: powers of ten up to 10^22 are exact.
@@ -155,7 +110,7 @@ std::size_t write_front(const Front& front, std::byte* to) {
         out.number(bound.m, 1);
         out.number(static_cast<std::uint64_t>(bound.x), 1);
     }
-    if (front.is_relative && front.kind != Kind::constant) out.number(bits_as(layout.dtype, front.e), width);
+    if (front.is_relative && front.kind == Kind::spline) out.number(bits_as(layout.dtype, front.e), width);
     if (front.has_fill) out.number(front.special, width);
     if (has_missing) {
         out.varint(front.n_special);
@@ -171,7 +126,7 @@ Front read_front(std::span<const std::byte> archive, std::size_t& bytes) {
     const auto first = static_cast<std::uint32_t>(in.number(1)), second = static_cast<std::uint32_t>(in.number(1));
     const auto kind = static_cast<Kind>(first >> 4 & 7);
     if ((first & 15) > version) fail_of_newer_version(first & 15);
-    if ((first & 15) != version || (kind != Kind::spline && kind != Kind::constant))
+    if ((first & 15) != version || kind < Kind::spline || kind > Kind::constant)
         corrupt("there is no such version or kind");
     const cusz_dtype dtype = first >> 7 != 0 ? CUSZ_F64 : CUSZ_F32;
     std::array<std::uint64_t, CUSZ_MAX_NDIM> shape{};
@@ -197,9 +152,8 @@ Front read_front(std::span<const std::byte> archive, std::size_t& bytes) {
     }
     if (!(front.eb > 0 && std::isfinite(front.eb))) corrupt("an illegal bound");
     front.is_relative = (second & relative) != 0;
-    front.e = !front.is_relative       ? bound_in_force(dtype, front.eb)
-              : kind == Kind::constant ? 0.0
-                                       : value_of(dtype, in.number(width));
+    const bool is_spline = kind == Kind::spline;
+    if (is_spline) front.e = front.is_relative ? value_of(dtype, in.number(width)) : bound_in_force(dtype, front.eb);
     front.has_fill = (second & fill) != 0;
     front.special = front.has_fill      ? in.number(width)
                     : dtype == CUSZ_F32 ? Traits<float>::canonical_nan
@@ -212,9 +166,9 @@ Front read_front(std::span<const std::byte> archive, std::size_t& bytes) {
         front.n_verbatim = in.varint();
         if (front.n_special == 0 && front.n_verbatim == 0) corrupt("counters that are 0");
     }
-    const bool is_constant = front.kind == Kind::constant;
-    if (is_constant ? front.has_axes || front.has_zstd || (second & missing) != 0 : !is_legal_bound(dtype, front.e))
-        corrupt(is_constant ? "illegal flags" : "an illegal bound");
+    if (is_spline && !is_legal_bound(dtype, front.e)) corrupt("an illegal bound");
+    if (!is_spline && (second & (with_axes | missing | zstd)) != 0) corrupt("illegal flags");
+    if (kind == Kind::logs && front.is_relative) corrupt("illegal flags");
     bytes = in.at();
     return front;
 }

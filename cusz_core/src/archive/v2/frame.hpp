@@ -16,7 +16,7 @@ namespace cusz::v2 {
 
 inline constexpr unsigned char magic[2] = {0xC5, 0x5A};
 
-enum class Kind : std::uint8_t { spline = 1, constant = 3 };
+enum class Kind : std::uint8_t { spline = 1, logs = 2, constant = 3 };
 
 // Curves, and the bounds of lattices, as they are numbered.
 enum class Curve : std::uint8_t { linear, cubic, six_points, six_points_and_codes };
@@ -33,7 +33,7 @@ struct Front {
     Layout layout;
     bool is_relative = false, has_fill = false, has_axes = false, has_zstd = false;
     double eb = 0;             // as asked for
-    double e = 0;              // the bound in force, a T; 0 in a constant with a relative bound
+    double e = 0;              // of a spline archive, the bound in force, a T
     std::uint64_t special = 0; // pattern
     std::uint64_t n_special = 0, n_verbatim = 0;
 };
@@ -87,6 +87,10 @@ std::size_t read_interpolation(std::span<const std::byte> archive, const Front& 
 // Of the units of a pyramid, in a head.
 std::uint64_t index_bytes(const Pyramid& pyramid);
 
+// Of all that comes before unit 0.
+constexpr std::size_t max_head_bytes(std::size_t n_units, std::size_t n_lattices) {
+    return max_front_bytes + 4 + interpolation_bytes + 1 + 8 + 10 + 3 * n_units + 4 * n_lattices + 1;
+}
 // What comes behind the checksum and before unit 0, which begins at an even byte. front_bytes: before the checksum.
 std::vector<std::byte> write_head(const Front& front, std::size_t front_bytes, const Head& head);
 // Returns the number of bytes up to unit 0. Throws CORRUPT.

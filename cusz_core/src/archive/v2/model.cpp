@@ -74,6 +74,16 @@ struct Costs {
 
 } // namespace
 
+void Counts::add(const Counts& other) {
+    for (std::size_t c = 0; c < n.size(); ++c) {
+        n[c] += other.n[c];
+        size[c] += other.size[c];
+        for (std::size_t kind = 0; kind < 2; ++kind) missing[c][kind] += other.missing[c][kind];
+    }
+    for (std::size_t c = 0; c < groups.size(); ++c)
+        for (std::size_t flag = 0; flag < 2; ++flag) groups[c][flag] += other.groups[c][flag];
+}
+
 Model model_of_preset(std::uint32_t axes, std::uint32_t preset) {
     return {preset, false, tables().table_of[axes - 1][preset], tables().group_of[axes - 1][preset]};
 }

@@ -25,6 +25,8 @@ struct Counts {
     std::array<std::array<std::uint64_t, 2>, n_contexts>
         missing{}; // special and verbatim, where values are missing around
     std::array<std::array<std::uint64_t, 2>, n_group_contexts> groups{};
+
+    void add(const Counts& other);
 };
 // The bits that they are coded with, besides extra bits, by the best preset or, with a map, by tables that fit.
 std::uint64_t estimated_bits(const Counts& counts, std::uint32_t axes, bool has_map);

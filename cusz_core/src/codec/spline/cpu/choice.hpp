@@ -50,6 +50,7 @@ public:
         }
     }
 
+    bool are_whole(const Layout& field) const { return number_ == 1 && values() == field.values; }
     std::uint64_t values() const { return edge_[0] * edge_[1] * edge_[2] * edge_[3]; } // of one
     std::uint64_t number() const { return number_; }
     Layout layout(cusz_dtype dtype) const {
@@ -85,17 +86,21 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
                             std::uint64_t most = std::uint64_t{1} << 62) {
     v2::Front of_box = front;
     of_box.layout = boxes.layout(front.layout.dtype);
-    const bool has_map = front.layout.values >= v2::map_from;
+    const bool is_small = front.layout.values < v2::map_from, is_whole = boxes.are_whole(front.layout);
     using Estimate = typename FieldCoder<T>::Estimate;
     const auto estimate = [&](const Interpolation& how) {
-        return engine.estimate(of_box, how, sample, boxes.number(), has_map);
+        return engine.estimate(of_box, how, sample, boxes.number(), !is_small);
     };
+    // In small fields, six points and codes are nearly always best, and do not take long.
     Interpolation best;
+    engine.forget();
+    if (is_small) best.curve = static_cast<std::uint32_t>(v2::Curve::six_points_and_codes);
     Estimate of_best = estimate(best);
+    if (is_whole) engine.keep(of_box, best);
     const auto chosen = [&]() -> Choice {
         constexpr std::uint64_t of_head = 24, of_map = 200; // about
         const std::uint64_t of_units = scaled(of_best.bits / 8, front.layout.values, boxes.number() * boxes.values());
-        return {best, of_head + of_units + (has_map ? std::min(of_map, of_units / 4) : 0)};
+        return {best, of_head + of_units + (is_small ? 0 : std::min(of_map, of_units / 4))};
     };
     const Pyramid pyramid(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
     const Lattice& lattice = pyramid.lattices[0];
@@ -107,6 +112,7 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
         if (other.bits + other.bits / least >= of_best.bits) return false;
         best = how;
         of_best = other;
+        if (is_whole) engine.keep(of_box, best);
         return true;
     };
     const auto with_curve = [&](v2::Curve curve) {
@@ -127,7 +133,7 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
         how.bounds = 1;
         attempt(how, any);
     }
-    if (!attempt(with_curve(v2::Curve::six_points_and_codes), 32)) // takes half as long again
+    if (is_small || !attempt(with_curve(v2::Curve::six_points_and_codes), 32)) // takes half as long again
         attempt(with_curve(v2::Curve::linear), any);
     // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis in
     // its place or not.
@@ -141,7 +147,7 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
             if (of_best.rough[a] < of_best.rough[smoothest]) smoothest = a;
             active |= 1u << finest.axis[a];
         }
-        if (finest.n_active == 1 || of_best.rough[roughest] <= of_best.rough[smoothest] / 4 * 5) break;
+        if (finest.n_active == 1 || of_best.rough[roughest] <= of_best.rough[smoothest] / 4 * (is_small ? 8 : 5)) break;
         left_out |= 1u << finest.axis[roughest];
         const std::uint64_t least = finest.axis[roughest] == 0 ? 20 : any; // rows of every second point take longer
         const auto with_axes = [&](std::uint32_t of_finest, std::uint32_t others) {

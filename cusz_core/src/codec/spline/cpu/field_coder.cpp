@@ -6,11 +6,15 @@ namespace cusz::cpu {
 
 // Counts what is recorded, and tiles of lattice 0 that are coded for it.
 template <class T>
-v2::Counts FieldCoder<T>::count(const PyramidCoder<T>& coder, const std::vector<v2::Unit>& units,
-                                std::size_t n_recorded, const Sample& sample, const T* field, int threads) {
-    std::vector<v2::Counts> of_threads(static_cast<std::size_t>(threads));
-    parallel(threads, n_recorded,
-             [&](std::uint64_t u, int thread) { records_[u].count(1, of_threads[static_cast<std::size_t>(thread)]); });
+void FieldCoder<T>::count(const PyramidCoder<T>& coder, const std::vector<v2::Unit>& units, std::size_t n_recorded,
+                          const Sample& sample, const T* field, int threads) {
+    if (!counts_) counts_ = std::make_unique<v2::Counts>();
+    v2::Counts& all = *counts_ = {};
+    std::vector<v2::Counts> of_others(static_cast<std::size_t>(threads - 1));
+    const auto of = [&](int thread) -> v2::Counts& {
+        return thread == 0 ? all : of_others[static_cast<std::size_t>(thread - 1)];
+    };
+    parallel(threads, n_recorded, [&](std::uint64_t u, int thread) { records_[u].count(1, of(thread)); });
     if (n_recorded < units.size()) {
         const Lattice& lattice = coder.pyramid.lattices[0];
         std::vector<std::uint64_t> tiles;
@@ -21,22 +25,12 @@ v2::Counts FieldCoder<T>::count(const PyramidCoder<T>& coder, const std::vector<
             UnitWorker<T>& own = worker(thread);
             own.record.clear();
             if (kernels_.code(coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(), own.record))
-                own.record.count(sample.rate(), of_threads[static_cast<std::size_t>(thread)]);
+                own.record.count(sample.rate(), of(thread));
             again += own.tiles[0].place.points();
         });
         passes_.again = again;
     }
-    v2::Counts& all = of_threads[0];
-    for (std::size_t t = 1; t < of_threads.size(); ++t) {
-        for (std::size_t c = 0; c < all.n.size(); ++c) {
-            all.n[c] += of_threads[t].n[c];
-            all.size[c] += of_threads[t].size[c];
-            for (std::size_t kind = 0; kind < 2; ++kind) all.missing[c][kind] += of_threads[t].missing[c][kind];
-        }
-        for (std::size_t c = 0; c < all.groups.size(); ++c)
-            for (std::size_t flag = 0; flag < 2; ++flag) all.groups[c][flag] += of_threads[t].groups[c][flag];
-    }
-    return all;
+    for (const v2::Counts& other : of_others) all.add(other);
 }
 
 template <class T>
@@ -44,17 +38,20 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
                                                          const T* fields, std::uint64_t n, bool has_map) {
     make_workers(1);
     UnitWorker<T>& own = worker(0);
+    UnitRecord& record = own.record;
     Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), how.axes);
     const std::vector<std::size_t> sizes = lay_out(pyramid);
     const PyramidCoder<T> coder = coder_of(pyramid, front, how, fields + n * front.layout.values);
-    v2::Counts counts;
+    const bool is_one_unit = front.layout.values <= v2::max_values_of_small_lattices;
+    if (!counts_) counts_ = std::make_unique<v2::Counts>();
+    *counts_ = {};
     Estimate estimate;
     const auto code = [&](std::size_t i, std::uint64_t t, const T* field) {
-        own.record.clear();
-        const bool live = kernels_.code(coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), own.record);
-        if (i == 0 && !live) return;
-        own.record.count(1, counts);
-        estimate.bits += own.record.extra_bits + own.record.n_verbatim * 8 * sizeof(T);
+        const UnitRecord::Mark mark = record.mark();
+        if (kernels_.code(coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), record))
+            record.live = 1;
+        else if (i == 0 && !is_one_unit)
+            record.go_back(mark);
         if (i > 0) return;
         const SplineTile<T>& tile = own.tiles[0];
         for (std::uint32_t a = 0; a < pyramid.lattices[0].n_active; ++a) {
@@ -65,10 +62,13 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
     };
     for (std::uint64_t j = 0; j < n; ++j, fields += front.layout.values) {
         arrays_ = make_arrays(sizes, bits_of(fields[0]), coder.quantiser[0].special);
+        record.clear();
         for (std::size_t i = pyramid.n_coded(); i-- > 0;)
             for (std::uint64_t t = 0; t < pyramid.lattices[i].n_tiles; ++t) code(i, t, fields);
+        record.count(1, *counts_);
+        estimate.bits += record.extra_bits + record.n_verbatim * 8 * sizeof(T);
     }
-    estimate.bits += v2::estimated_bits(counts, pyramid.lattices[0].n_active, has_map);
+    estimate.bits += v2::estimated_bits(*counts_, pyramid.lattices[0].n_active, has_map);
     return estimate;
 }
 

@@ -62,8 +62,17 @@ public:
         // By active axis of lattice 0: magnitudes of the codes of points that are odd along it alone.
         std::array<std::uint64_t, 3> rough{};
     };
-    // Of n fields, one after the other, that are parts of a larger one.
+    // Of n fields, one after the other, that are parts of a larger one, or it is the only one.
     Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n, bool has_map);
+    // Keeps how the last one was coded, if it has but one unit: then the next call of compress(), for it with the same
+    // interpolation, need not code it again.
+    void keep(const v2::Front& front, const Interpolation& how) {
+        std::swap(kept_.record, worker(0).record);
+        std::swap(kept_.counts, counts_);
+        kept_.n_values = front.layout.values;
+        kept_.how = how;
+    }
+    void forget() { kept_.n_values = 0; }
 
     // The archive of a field that is not empty nor constant, whose bound front.e may be. Returns its length; nothing if
     // it is more than `capacity` bytes. front: counters are set.
@@ -86,7 +95,14 @@ public:
         records_.resize(std::max(records_.size(), n_recorded));
         passes_ = {};
         passes_.values = front.layout.values - 1;
-        record_unit(coder, units[0], field, worker(0), records_[0]);
+        const bool is_kept = units.size() == 1 && kept_.n_values == front.layout.values && kept_.how == how;
+        if (is_kept) {
+            std::swap(records_[0], kept_.record);
+            std::swap(counts_, kept_.counts);
+        } else {
+            record_unit(coder, units[0], field, worker(0), records_[0]);
+        }
+        forget();
         for (std::size_t u = 1; u < n_recorded;) {
             std::size_t end = u;
             while (end < n_recorded && units[end].lattice == units[u].lattice) ++end;
@@ -97,9 +113,9 @@ public:
             });
             u = end;
         }
-        const v2::Counts counts = count(coder, units, n_recorded, sample, field, threads);
+        if (!is_kept) count(coder, units, n_recorded, sample, field, threads);
         const std::uint32_t n_axes = pyramid.lattices[0].n_active, rows = rows_of(pyramid);
-        const Model model = choose_model(counts, n_axes, rows);
+        const Model model = choose_model(*counts_, n_axes, rows);
         const std::vector<MapSymbol> map = model.has_map ? map_of(model, n_axes, rows) : std::vector<MapSymbol>{};
         if (!model_) model_ = std::make_unique<UnitModel>();
         model_->set(model);
@@ -119,6 +135,19 @@ public:
         std::vector<Written> written(units.size());
         for (UnitWorker<T>& each : workers_) each.written.clear();
         std::atomic<std::uint64_t> all_bytes = 0;
+        // One thread writes payloads behind room for the longest head, as long as they fit there; else each keeps them
+        // until it is known where they belong.
+        const std::size_t first_payload = max_head_bytes(units.size(), pyramid.n_coded());
+        std::size_t in_target = 0; // bytes
+        const auto put = [&](UnitWorker<T>& own, const UnitPayload& payload) {
+            const std::size_t bytes = 2 * std::size_t{payload.n};
+            if (threads == 1 && own.written.empty() && first_payload + in_target + bytes <= capacity) {
+                if (bytes > 0) std::memcpy(target + first_payload + in_target, payload.begin, bytes);
+                in_target += bytes;
+            } else {
+                own.written.insert(own.written.end(), payload.begin, payload.begin + payload.n);
+            }
+        };
         parallel(threads, units.size(), [&](std::uint64_t u, int thread) {
             if (all_bytes.load(std::memory_order_relaxed) > capacity) return;
             UnitWorker<T>& own = worker(thread);
@@ -132,7 +161,7 @@ public:
             if (u > 0)
                 written[u].sum = part_of_sum(u - first_of_lattice(units, u), weigh_units(payload.begin, payload.n),
                                              (payload.n + 1) / 2);
-            own.written.insert(own.written.end(), payload.begin, payload.begin + payload.n);
+            put(own, payload);
             all_bytes += 2 * payload.n;
         });
         if (all_bytes > capacity) return std::nullopt;
@@ -152,21 +181,24 @@ public:
         const std::vector<std::byte> rest = write_head(front, n_front, head);
         const std::size_t head_bytes = n_front + 4 + rest.size();
         if (head_bytes + all_bytes > capacity) return std::nullopt;
+        if (in_target > 0) std::memmove(target + head_bytes, target + first_payload, in_target);
         std::memcpy(target, front_bytes, n_front);
         std::memcpy(target + n_front + 4, rest.data(), rest.size());
         std::size_t at = head_bytes;
         for (std::size_t u = 0; u < units.size(); ++u) {
             const auto n = static_cast<std::size_t>(head.units[u].bytes);
-            if (n > 0) std::memcpy(target + at, worker(written[u].thread).written.data() + written[u].from, n);
+            if (n > 0 && at >= head_bytes + in_target)
+                std::memcpy(target + at, worker(written[u].thread).written.data() + written[u].from, n);
             at += n;
-            if (u > 0) continue;
-            const std::uint32_t checksum = checksum_of_head({target, at}, n_front);
-            std::memcpy(target + n_front, &checksum, sizeof checksum);
         }
+        const std::size_t end_of_head = head_bytes + static_cast<std::size_t>(head.units[0].bytes);
+        const std::uint32_t checksum = checksum_of_head({target, end_of_head}, n_front);
+        std::memcpy(target + n_front, &checksum, sizeof checksum);
         return at;
     }
 
-    // Decodes a box of the field that an archive is of; without a field, only checksums are verified. Throws CORRUPT.
+    // Decodes a box of the field that an archive is of, whose head has been verified; without a field, the checksums of
+    // lattices are verified, and no more. Throws CORRUPT.
     void decompress(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes, int threads,
                     const Selection& box) {
         using namespace v2;
@@ -176,8 +208,6 @@ public:
         Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.how.axes);
         const std::vector<std::size_t> sizes = lay_out(pyramid);
         const std::vector<Unit> units = v2::units_of(pyramid);
-        if (!front.has_zstd) // or else that was verified, and this is what it held
-            verify_head(archive.first(head_bytes + static_cast<std::size_t>(head.units[0].bytes)), front_bytes);
         std::vector<std::size_t> first(units.size() + 1, head_bytes);
         for (std::size_t u = 0; u < units.size(); ++u)
             first[u + 1] = first[u] + static_cast<std::size_t>(head.units[u].bytes);
@@ -234,7 +264,8 @@ public:
     }
 
     std::size_t scratch_bytes() const {
-        std::size_t bytes = lattices_.bytes() + (model_ ? sizeof *model_ : 0);
+        std::size_t bytes = lattices_.bytes() + (model_ ? sizeof *model_ : 0) + kept_.record.bytes();
+        for (const auto* counts : {&counts_, &kept_.counts}) bytes += *counts ? sizeof(v2::Counts) : 0;
         for (const auto& each : workers_) bytes += each.bytes();
         for (const auto& record : records_) bytes += record.bytes();
         return bytes;
@@ -243,6 +274,8 @@ public:
         workers_.clear();
         records_.clear();
         model_.reset();
+        counts_.reset();
+        kept_ = {};
         lattices_.release();
     }
 
@@ -339,8 +372,9 @@ private:
         });
     }
 
-    v2::Counts count(const PyramidCoder<T>& coder, const std::vector<v2::Unit>& units, std::size_t n_recorded,
-                     const Sample& sample, const T* field, int threads);
+    // Sets counts_.
+    void count(const PyramidCoder<T>& coder, const std::vector<v2::Unit>& units, std::size_t n_recorded,
+               const Sample& sample, const T* field, int threads);
 
     void verify(std::span<const std::byte> archive, const std::vector<v2::Unit>& units,
                 const std::vector<std::size_t>& first, const v2::Head& head, int threads);
@@ -356,6 +390,13 @@ private:
     std::vector<LatticeArrays<T>> arrays_;
     Buffer lattices_; // of all lattices but the field, values to predict from and magnitudes
     Passes passes_;
+    std::unique_ptr<v2::Counts> counts_;
+    struct {
+        UnitRecord record;
+        std::unique_ptr<v2::Counts> counts;
+        std::uint64_t n_values = 0; // of the field; 0: none is kept
+        Interpolation how;
+    } kept_;
 };
 
 extern template class FieldCoder<float>;
