@@ -90,7 +90,7 @@ int run(const std::string& what, Arguments arguments) {
     std::memcpy(field.data(), input.data(), std::min(input.size(), field.size() * sizeof(T)));
     std::vector<std::byte> archive(field.size() * sizeof(T) + 10000);
     const auto choose = [&] {
-        const BoxReader read = [&](std::vector<TileBox>&) { return HostValues{field.data(), field.size()}; };
+        const BoxReader read = [&](std::vector<TileBox>&) { return field.data(); };
         Buffer memory;
         cpu::SampleBoxes boxes(front.layout);
         return cpu::choose_interpolation(engine, front, boxes, boxes.read<T>(read, memory)).how;

@@ -22,7 +22,6 @@ from v2_cases import strewn
 import cusz_core as cusz
 import format_v2
 import support
-from cusz_core import backends
 from support import DTYPES, F32, F64, smooth
 
 Tool = Callable[[str, bytes], bytes]
@@ -315,7 +314,7 @@ def test_what_inspect_says(archive: bytes) -> None:
     assert sections.header + sections.codebook + sections.index + sections.payload == len(archive) == info.archive_bytes
 
 
-@pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
+@support.needs_zstd
 @pytest.mark.parametrize("name", ["several units", "small", "line"])
 def test_the_lossless_stage_is_undone(name: str) -> None:
     archive = packed(archives()[name])

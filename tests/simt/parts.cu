@@ -54,8 +54,7 @@ void simt_read_boxes(cusz_dtype dtype, int ndim, const std::uint64_t* shape, con
     const cusz::Layout layout(dtype, ndim, shape);
     const auto backend = cusz::cuda::make_backend();
     std::vector<cusz::TileBox> read(boxes, boxes + n);
-    const auto* const from =
-        static_cast<const std::byte*>(backend->read_boxes(layout, {field, 0, "field"}, read).first);
+    const auto* const from = static_cast<const std::byte*>(backend->read_boxes(layout, {field, 0, "field"}, read));
     const std::size_t size = layout.value_bytes();
     auto* to = static_cast<std::byte*>(values);
     for (const auto& [offset, edge, stride] : read)

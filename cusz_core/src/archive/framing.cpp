@@ -91,7 +91,7 @@ void copy_box(const Frame& frame, const Selection& box) {
 std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, const Layout& layout, Coding& coding,
                                     const Source& field, const Target& archive) {
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1;
-    if (codec.header_bytes > most || !codec.can_code(layout)) return std::nullopt;
+    if (codec.header_bytes > most) return std::nullopt;
     Coding own = coding;
     if (codec.chooses) {
         Backend& there = field.on_device() ? workers.backend : workers.cpu;
@@ -99,7 +99,7 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
         if (coding.step == 0 && !codec.is_compact) return std::nullopt; // compact ones take constant fields
         own = coding;
         const auto read = [&](std::vector<TileBox>& boxes) { return there.read_boxes(layout, field, boxes); };
-        if (!workers.cpu.engine(codec).choose(layout, own, read, workers.threads)) return std::nullopt;
+        if (!workers.cpu.engine(codec).choose(layout, own, read)) return std::nullopt;
     }
     const cusz_lossless lossless = std::exchange(own.lossless, CUSZ_LOSSLESS_NONE);
     auto encoded = workers.backend.engine(codec).encode(

@@ -24,7 +24,7 @@ public:
                                    int threads) = 0;
 
     // As a BoxReader, for a field.
-    virtual HostValues read_boxes(const Layout& layout, const Source& field, std::vector<TileBox>& boxes) = 0;
+    virtual const void* read_boxes(const Layout& layout, const Source& field, std::vector<TileBox>& boxes) = 0;
 
     // Sums the checksum parts of `bytes` bytes cut into pieces, and copies the bytes to the target if there is one.
     virtual std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads,

@@ -53,7 +53,7 @@ class HostEngine : public Engine {
 public:
     // Settles what the codec decides by itself, from boxes of the field, which may lie elsewhere; coding: with bound
     // and step settled. Returns whether this codec is to be used: if coding.predictor is auto, another may do better.
-    virtual bool choose(const Layout& layout, Coding& coding, const BoxReader& read, int threads);
+    virtual bool choose(const Layout& layout, Coding& coding, const BoxReader& read);
 
     // As decode, for a box of the field: tiles that do not meet it are verified, but not decoded.
     virtual void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
@@ -79,8 +79,7 @@ struct Codec {
     // the whole archive is the body.
     bool is_compact = false;
 
-    bool chooses;                    // its engine's choose() has to be asked
-    bool (*can_code)(const Layout&); // whether it takes fields of this shape, which are not empty
+    bool chooses; // its engine's choose() has to be asked
 
     // Its header (archive/). model_bytes reads its size from the first header_bytes, and throws CORRUPT.
     std::size_t header_bytes, max_model_bytes;

@@ -82,14 +82,8 @@ inline Selection whole(const Layout& layout, void* field) {
     return all;
 }
 
-// n values on the host.
-struct HostValues {
-    const void* first = nullptr;
-    std::uint64_t n = 0;
-};
 // Makes boxes of a field readable on the host, until the next call, and sets where among the returned values they lie:
-// where they were, or copied, with as many values before them as positions may be counted from.
-using BoxReader = std::function<HostValues(std::vector<TileBox>& boxes)>;
-inline constexpr std::uint64_t room_before_boxes = 8 * max_tile_values;
+// where they were, or copied, one after the other.
+using BoxReader = std::function<const void*(std::vector<TileBox>& boxes)>;
 
 } // namespace cusz

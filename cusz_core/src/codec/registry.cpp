@@ -26,7 +26,6 @@ constexpr Codec table[] = {
         .coder = CUSZ_CODER_RANS,
         .is_compact = true,
         .chooses = true,
-        .can_code = spline::can_code,
         .header_bytes = 0,
         .max_model_bytes = v2::max_front_bytes + 4 + v2::interpolation_bytes + v2::max_packed_length_bytes,
         .model_bytes = nullptr,
@@ -41,7 +40,6 @@ constexpr Codec table[] = {
         .predictor = CUSZ_PREDICTOR_LORENZO,
         .coder = CUSZ_CODER_HUFFMAN,
         .chooses = false,
-        .can_code = lorenzo::can_code,
         .header_bytes = v1::header_bytes,
         .max_model_bytes = v1::max_model_bytes,
         .model_bytes = v1::model_bytes,
@@ -55,7 +53,7 @@ constexpr Codec table[] = {
 
 } // namespace
 
-bool HostEngine::choose(const Layout&, Coding&, const BoxReader&, int) { return true; }
+bool HostEngine::choose(const Layout&, Coding&, const BoxReader&) { return true; }
 
 std::size_t Codec::number() const { return static_cast<std::size_t>(this - table); }
 

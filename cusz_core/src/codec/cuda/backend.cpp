@@ -35,12 +35,12 @@ class CudaBackend final : public DeviceBackend {
     void done(const char* stage) const { queue_.done(stage); }
 
     template <class T>
-    HostValues read_boxes_as(const Source& field, std::vector<TileBox>& boxes) {
+    const void* read_boxes_as(const Source& field, std::vector<TileBox>& boxes) {
         std::vector<BoxToCopy> to_copy;
         std::uint64_t n = 0;
         for (TileBox& box : boxes) {
             to_copy.push_back({box, n});
-            box.offset = room_before_boxes + n;
+            box.offset = n;
             for (std::size_t a = 0, stride = 1; a < 4; stride *= box.edge[a++]) box.stride[a] = stride;
             n += box.values();
         }
@@ -54,10 +54,9 @@ class CudaBackend final : public DeviceBackend {
         const CopyBoxesArguments<T> a{field.as<T>(), values, device_boxes, static_cast<std::uint32_t>(to_copy.size())};
         copy_boxes(a, stream());
         done("copy_boxes");
-        const std::uint64_t n_values = room_before_boxes + n;
-        T* const copy = box_copy_.reserve<T>(static_cast<std::size_t>(n_values));
-        queue_.staging.copy(copy + room_before_boxes, a.copy, static_cast<std::size_t>(n) * sizeof(T), stream());
-        return {copy, n_values};
+        T* const copy = box_copy_.reserve<T>(static_cast<std::size_t>(n));
+        queue_.staging.copy(copy, a.copy, static_cast<std::size_t>(n) * sizeof(T), stream());
+        return copy;
     }
 
 public:
@@ -107,7 +106,7 @@ public:
         });
     }
 
-    HostValues read_boxes(const Layout& layout, const Source& field, std::vector<TileBox>& boxes) override {
+    const void* read_boxes(const Layout& layout, const Source& field, std::vector<TileBox>& boxes) override {
         if (!field.on_device()) return cpu_->read_boxes(layout, field, boxes);
         require_aligned(field, layout.value_bytes());
         return queue_.run([&] {

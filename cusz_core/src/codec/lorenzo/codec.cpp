@@ -4,8 +4,6 @@
 
 namespace cusz::lorenzo {
 
-bool can_code(const Layout&) { return true; }
-
 TileGrid tiles(const Layout& layout, const Coding&) {
     const Tiling tiling(layout.ndim, layout.shape.data());
     TileGrid grid{.n = tiling.n_tiles(), .index_bytes = (tiling.n_tiles() + 1) / 2 * 4};

@@ -5,7 +5,6 @@
 
 namespace cusz::lorenzo {
 
-bool can_code(const Layout& layout);
 TileGrid tiles(const Layout& layout, const Coding& coding);
 std::unique_ptr<HostEngine> on_cpu(HostBackend& backend);
 std::unique_ptr<Engine> on_device(cuda::Queue& queue, HostBackend& cpu);

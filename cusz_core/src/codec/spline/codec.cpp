@@ -5,8 +5,6 @@
 
 namespace cusz::spline {
 
-bool can_code(const Layout&) { return true; }
-
 TileGrid tiles(const Layout& layout, const Coding& coding) {
     const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.interpolation.axes);
     if (pyramid.n_coded() == 0) return {}; // a single value

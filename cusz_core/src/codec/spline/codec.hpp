@@ -5,7 +5,6 @@
 
 namespace cusz::spline {
 
-bool can_code(const Layout& layout);
 TileGrid tiles(const Layout& layout, const Coding& coding);
 std::unique_ptr<HostEngine> on_cpu(HostBackend& backend);
 

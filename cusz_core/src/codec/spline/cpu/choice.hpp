@@ -60,11 +60,10 @@ public:
     // One after the other.
     template <class T>
     T* read(const BoxReader& read, Buffer& memory) {
-        const HostValues given = read(boxes_);
+        const T* const given = static_cast<const T*>(read(boxes_));
         T* const all = memory.reserve<T>(static_cast<std::size_t>(number_ * values()));
         for (std::uint64_t j = 0; j < number_; ++j)
-            gather_box(static_cast<const T*>(given.first) + boxes_[j].offset, edge_, boxes_[j].stride,
-                       all + j * values());
+            gather_box(given + boxes_[j].offset, edge_, boxes_[j].stride, all + j * values());
         return all;
     }
 

@@ -38,7 +38,7 @@ public:
         return encoded;
     }
 
-    bool choose(const Layout& layout, Coding& coding, const BoxReader& read, int) override {
+    bool choose(const Layout& layout, Coding& coding, const BoxReader& read) override {
         if (coding.step == 0 || layout.values < 2) return true; // perhaps a constant
         return layout.dtype == CUSZ_F32 ? choose_as(f32_, lorenzo_f32_, layout, coding, read)
                                         : choose_as(f64_, lorenzo_f64_, layout, coding, read);
