@@ -16,6 +16,7 @@ import pytest
 import cusz_core
 import cusz_operator
 import support
+from cusz_core import cli
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_operator.configuring import files as configuration
 
@@ -504,3 +505,34 @@ def test_the_command(tmp_path: Path, program: Callable) -> None:
     assert done.returncode == 1
     assert done.stdout.startswith("plugin    ")
     assert f"PROBLEM   {tmp_path / 'none.bp'} does not exist: if the program has ended early" in done.stdout
+
+
+def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+    names = [f"level{level}/{name}" for level in range(12) for name in ("rho", "u")]
+    asked = [*names[:20], *(f"part{n}/x" for n in range(30))]
+    xml.write_text(config("".join(map(compressed, asked))), encoding="utf-8")
+    io = adios2.Adios(str(xml)).declare_io("simulation")
+    engine = io.open(str(run), adios2.Mode.Write)
+    engine.begin_step()
+    for name in names:
+        engine.put(io.define_variable(name, FIELD, FIELD.shape, [0, 0], FIELD.shape), FIELD)
+    engine.end_step()
+    engine.close()
+    assert cli.main(["check", str(run), str(xml)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith(": level{0..9}/rho (0.001), level{0..9}/u (0.001), part{0..29}/x (0.001)")
+    table = [line.split(maxsplit=5) for line in lines if line.startswith("level")]
+    assert [(row[0], row[2], row[3]) for row in table] == [
+        ("level{0..9}/rho", "10", "10"),
+        ("level{0..9}/u", "10", "10"),
+        ("level{10..11}/rho", "2", "0"),
+        ("level{10..11}/u", "2", "0"),
+    ]
+    assert table[0][5] == "10 variables"
+    (problem,) = (line for line in lines if line.startswith("PROBLEM"))
+    assert "there is no variable 'part{0..29}/x'" in problem
+    assert cli.main(["check", str(run), str(xml), "--all"]) == 1
+    every = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in every if line.startswith("level")] == sorted(names)
+    assert sum(line.startswith("PROBLEM") for line in every) == 30

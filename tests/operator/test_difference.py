@@ -185,3 +185,32 @@ def test_bytes_are_listed(tmp_path: Path) -> None:
     assert (block["count"], block["operator"]) == ((16, 16), "none or other")
     with cz.Reader(tmp_path / "run.bp") as run:
         assert np.array_equal(run[0].read("bytes", (1, 2), (3, 4)), values[1:4, 2:6])
+
+
+def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, capsys: Any) -> None:
+    """Unless they do not differ in the same way."""
+    for run_name in ("a", "b"):
+        with cz.Writer(tmp_path / f"{run_name}.bp", eb=0.0) as out, out.step():
+            for n in range(12):
+                changed = X + np.float32(run_name == "b") * np.float32(n == 7 or n > 8)
+                out.put(f"level{n}/rho", changed)
+                if run_name == "a" or n < 4:
+                    out.put(f"level{n}/T", X)
+    runs = tmp_path / "a.bp", tmp_path / "b.bp"
+    code, out_text, _ = run("diff", *runs, "--eb", "0.5", capsys=capsys)
+    lines = out_text.splitlines()
+    assert code == 1
+    assert [line.split()[0] for line in lines[1:5]] == [
+        "level{0..3}/T",
+        "level{0..8}/rho",
+        "level{4..11}/T",
+        "level{7,9,10,11}/rho",
+    ]
+    assert lines[1].endswith("the same, 4 variables")
+    assert lines[2].endswith("the same, 8 variables")
+    assert lines[3].endswith("8 variables, only in a")
+    assert lines[4].endswith("600 BEYOND THE BOUND, 4 variables, most in level10/rho")
+    assert lines[-1].endswith("; not compared: " + ", ".join(sorted(f"level{n}/T" for n in range(4, 12))))
+    code, out_text, _ = run("diff", *runs, "--eb", "0.5", "--all", capsys=capsys)
+    assert code == 1
+    assert sum(line.startswith("level") and ", step" not in line for line in out_text.splitlines()) == 24

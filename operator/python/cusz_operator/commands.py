@@ -36,6 +36,7 @@ from cusz_core.errors import CuszError, ParameterError
 from cusz_core.parameters import TABLE
 
 from . import configuration, report
+from .checking import Variable as CheckedVariable
 from .checking import check
 from .configuring.proposal import Goal, Proposal, print_proposals, propose
 from .configuring.sampling import sampled_variables
@@ -43,12 +44,29 @@ from .device import Binding, device_map
 from .inspecting.blocks import inspect_bp
 from .inspecting.difference import Difference, compare_runs
 from .inspecting.variables import VariableInfo, inspect_variables
+from .names import in_short, numbered, together
 from .parameters import operator_parameters
 from .plugin import plugin_path
 from .tables.stored import INTEGERS
 from .writing.goals import GOALS
 
 __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "REPORT"]
+
+_MAX_LINES = 20  # of a table or a list: of more, those that are alike share one
+
+
+def _add_all(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help=f"a line for each variable; without it, of more than {_MAX_LINES}, those that differ only in numbers "
+        "share one (level{0..4}/rho)",
+    )
+
+
+def _listed(texts: Sequence[str], options: argparse.Namespace) -> Sequence[str]:
+    """Lines; if there are many, one for all that differ only in numbers."""
+    return texts if options.all or len(texts) <= _MAX_LINES else in_short(texts)
 
 
 # ---------------------------------------------------------------------------------------------------------- config
@@ -203,6 +221,7 @@ def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[
 def _add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=".bp directory, XML configuration, or both")
     parser.add_argument("--io", help="name that the program passes to DeclareIO, if the configuration has several")
+    _add_all(parser)
     add_json(parser)
 
 
@@ -210,6 +229,15 @@ def _bound_in_words(eb: float | None, mode: str) -> str:
     if eb is None:
         return "no bound"
     return f"{eb!r}{'' if mode in ('', 'abs') else f' {mode}'}"
+
+
+def _check_line(own: Sequence[CheckedVariable]) -> list[str]:
+    """Of variables that are alike: their names, sums of blocks, and ratios from the smallest to the largest."""
+    ratios = sorted(v.ratio for v in own if v.ratio)
+    said = " .. ".join(dict.fromkeys(map(cell, (*ratios[:1], *ratios[-1:]))))
+    counts = [str(sum(v.blocks for v in own)), str(sum(v.compressed for v in own))]
+    remarks = "; ".join([f"{len(own)} variables"] * (len(own) > 1) + [together([v.remarks for v in own])])
+    return [together([v.name for v in own]), own[0].type, *counts, said, remarks.removesuffix("; ")]
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -225,19 +253,23 @@ def _check(options: argparse.Namespace) -> int:
     if report.plugin:
         print(f"plugin    {report.plugin['path']}, version {report.plugin['version'] or 'unknown'}")
     for io in report.ios:
-        bounds = ", ".join(f"{name} ({_bound_in_words(eb, io.modes[name])})" for name, eb in io.variables.items())
-        print(
-            f"IO        {io.name}, engine {io.engine or 'chosen by the program'}: {bounds or 'no variable compressed'}"
-        )
+        bounds = [f"{name} ({_bound_in_words(eb, io.modes[name])})" for name, eb in io.variables.items()]
+        said = ", ".join(_listed(bounds, options)) or "no variable compressed"
+        print(f"IO        {io.name}, engine {io.engine or 'chosen by the program'}: {said}")
     if report.variables:
         print()
         columns = ("variable", "type", "blocks", "compressed", "ratio", "remarks")
-        rows = [(v.name, v.type, v.blocks, v.compressed, v.ratio or "", v.remarks) for v in report.variables]
-        print_table([columns, *([cell(value) for value in row] for row in rows)])
+        lines = [[variable] for variable in report.variables]
+        if len(lines) > _MAX_LINES and not options.all:
+            groups: dict[tuple[str, ...], list[CheckedVariable]] = {}
+            for v in report.variables:
+                groups.setdefault((numbered(v.name), v.type, numbered(v.remarks)), []).append(v)
+            lines = list(groups.values())
+        print_table([columns, *map(_check_line, lines)])
         print()
-    for problem in report.problems:
+    for problem in _listed(report.problems, options):
         print(f"PROBLEM   {problem}")
-    for note in report.notes:
+    for note in _listed(report.notes, options):
         print(f"note      {note}")
     if not report.problems:
         unchecked = "" if runs else " (names are checked only with a file that was written)"
@@ -256,6 +288,7 @@ def _add_diff_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
     parser.add_argument("--step", action="append", type=int, metavar="N", help="only this one; repeat for more")
     parser.add_argument("--steps", action="store_true", help="a line for every step, not only for the worst")
+    _add_all(parser)
     add_json(parser)
 
 
@@ -270,14 +303,22 @@ def _diff(options: argparse.Namespace) -> int:
         return code
     by_variable = itertools.groupby(found, key=lambda one: one.variable)
     lines = found if options.steps else [_worst(own) for _, own in by_variable]
-    print_table([_DIFF_COLUMNS, *(_diff_line(one) for one in lines)])
+    groups = [[one] for one in lines]
+    if len(lines) > _MAX_LINES and not options.all:
+        by_kind: dict[tuple[Any, ...], list[Difference]] = {}
+        for one in lines:
+            kind = numbered(one.problem), bool(one.different), bool(one.beyond), one.step if options.steps else None
+            by_kind.setdefault((numbered(one.variable), *kind), []).append(one)
+        groups = list(by_kind.values())
+    print_table([_DIFF_COLUMNS, *map(_diff_line, groups)])
     problems = [one for one in found if one.problem]
-    for one in problems if not options.steps else []:
-        print(f"{one.variable}, step {one.step}: {one.problem}")
+    said_of = [f"{one.variable}, step {one.step}: {one.problem}" for one in problems if not options.steps]
+    print("".join(f"{text}\n" for text in _listed(said_of, options)), end="")
     if options.eb is not None:
         beyond = sum(one.beyond for one in found)
         said = f"{beyond} values differ by more than" if beyond else "no value differs by more than"
-        left_out = f"; not compared: {', '.join(sorted({one.variable for one in problems}))}" if problems else ""
+        names = _listed(sorted({one.variable for one in problems}), options)
+        left_out = f"; not compared: {', '.join(names)}" if names else ""
         print(f"\n{said} {options.mode} {options.eb!r}{left_out}")
     return code
 
@@ -285,17 +326,22 @@ def _diff(options: argparse.Namespace) -> int:
 _DIFF_COLUMNS = ("variable", "step", "values", "different", "largest", "of range", "at", "PSNR", "")
 
 
-def _diff_line(one: Difference) -> list[str]:
+def _diff_line(group: Sequence[Difference]) -> list[str]:
+    """A line for variables that are alike: with the numbers of the one that differs most."""
+    one = _worst(group)
+    names = [own.variable for own in group]
+    more = f"{len(names)} variables" if len(names) > 1 else ""
     if one.problem:
-        return [one.variable, str(one.step), *[""] * 6, one.problem]
+        return [together(names), str(one.step), *[""] * 6, ", ".join(filter(None, [more, one.problem]))]
     of_range = "" if math.isnan(one.largest_of_range) else f"{one.largest_of_range:.3g}"
     at = ",".join(map(str, one.at)) if one.largest else ""
     psnr = f"{one.psnr:.2f} dB" if math.isfinite(one.psnr) else ""
     said = "the same" if not one.different else f"{one.beyond} BEYOND THE BOUND" if one.beyond else ""
-    if one.covered < 1:
-        said = ", ".join(filter(None, [said, f"values in {tuning.percent(one.covered)} of the shape"]))
+    covered = f"values in {tuning.percent(one.covered)} of the shape" if one.covered < 1 else ""
+    if more and one.different:
+        more += f", most in {one.variable}"
     numbers = [str(one.values), str(one.different), f"{one.largest:.6g}", of_range, at, psnr]
-    return [one.variable, str(one.step), *numbers, said]
+    return [together(names), str(one.step), *numbers, ", ".join(filter(None, [said, covered, more]))]
 
 
 def _worst(own: Iterable[Difference]) -> Difference:
