@@ -33,7 +33,7 @@ ROOMS = {
     "inspecting": {"tables", "reading"},
     "configuring": {"tables", "inspecting"},
 }
-SHARED = {"adios2_calls", "errors", "parameters", "plugin", "ranks", "streams"}
+SHARED = {"adios2_calls", "errors", "names", "parameters", "plugin", "ranks", "streams"}
 ABOVE_THE_CORE = ("adios2", "comparison", "cusz_operator", "mpi4py")
 
 

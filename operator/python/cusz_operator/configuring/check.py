@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from ..inspecting.blocks import Block, inspect_bp, like, listed
+from ..names import numbered
 from ..parameters import NO_BOUND
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
 from ..tables.stored import FLOATS, INTEGERS
@@ -170,7 +170,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
     for name in asked or {}:
         if name in blocks:
             continue
-        alike = [other for other in blocks if _numbered(other) == _numbered(name)]
+        alike = [other for other in blocks if numbered(other) == numbered(name)]
         if alike and all(other in (asked or {}) for other in alike):  # else it may be a misspelt one of these
             report.notes.append(f"{path}: there is no variable {name!r}, as of a level that this run does not have")
         else:
@@ -185,18 +185,13 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
     for name, own in sorted(blocks.items()):
         if asked is None or name in asked or any(block["operator"] == PLUGIN_NAME for block in own):
             continue
-        alike = [other for other in asked if _numbered(other) == _numbered(name)]
+        alike = [other for other in asked if numbered(other) == numbered(name)]
         has_arrays = any(block["operator"] != "" and block["count"] != () for block in own)
         if alike and has_arrays and own[0]["type"] in FLOATS | INTEGERS:
             report.notes.append(
                 f"{path}: variable {name!r} is not compressed; {listed(alike)} {'is' if len(alike) == 1 else 'are'}. "
                 "ADIOS2's configurations have no wildcards: name it, too (cusz config takes 'level{0..4}/rho')"
             )
-
-
-def _numbered(name: str) -> str:
-    """A name without its numbers, which those of levels, species and components share."""
-    return re.sub(r"\d+", "#", name)
 
 
 def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None] | None) -> tuple[Variable, list[str]]:
