@@ -72,6 +72,8 @@ class Parts:
 
     checksum_at: int
     head_end: int  # of what that checksum covers
+    curve: int | None = None  # of the spline codec's interpolation, and its bounds
+    bounds: int | None = None
     #: Of each lattice that has units besides unit 0: where its checksum is, and begins and ends of its units.
     lattices: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
     signs_at: int = 0  # of logarithms
@@ -99,20 +101,21 @@ def parts(archive: bytes | bytearray) -> Parts:
         return Parts(checksum_at, data.at, signs_at=data.at, signs_bytes=signs_bytes)
     if kind == CONSTANT or zstd:
         return Parts(checksum_at, len(archive))
-    data.number(1)
+    interpolation = data.number(1)
+    curve, bounds = interpolation & 7, interpolation >> 3
     masks = data.number(2) if axes else 0xFFF
     data.number(1 + width)
     if not 0 < math.prod(shape) < 2**40:
         raise ValueError("no field")
     numbers = units_of_lattices(shape, (masks & 15, masks >> 4 & 15, masks >> 8 & 15))
     if not numbers:
-        return Parts(checksum_at, len(archive))
+        return Parts(checksum_at, len(archive), curve, bounds)
     length_of_first = 2 * data.varint()
     lengths = [[2 * (data.number(3) & (1 << 21) - 1) for _ in range(n)] for n in numbers]
     sums_at = data.at
     data.number(4 * len(numbers))
     data.number(data.at % 2)
-    found = Parts(checksum_at, min(data.at + length_of_first, len(archive)))
+    found = Parts(checksum_at, min(data.at + length_of_first, len(archive)), curve, bounds)
     at = data.at + length_of_first
     for number, of_lattice in enumerate(lengths):
         units = []

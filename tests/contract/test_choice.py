@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 import cusz_core as cusz
 import field_kinds
+import format_v2
+import spline_kinds
 import support
 from contract.test_host_modes import DENORMALS_ARE_ZERO, FLUSH_TO_ZERO, ROUND_UP, floating_point_mode, on_x86_linux
 from support import ALL_SHAPES, DTYPES, F32, F64, printed, smooth
@@ -157,6 +159,46 @@ def test_a_fourth_axis_takes_its_place() -> None:
 def test_all_axes_are_halved_where_they_are_alike() -> None:
     x = sum(np.cos(i / 9) for i in np.indices((64, 64, 64))).astype(F32)
     assert cusz.inspect(compressed(x, 1e-3, "abs", "spline")).tile_shape == (8, 16, 32)
+
+
+LINEAR, CUBIC, SIX_POINTS_AND_CODES = 0, 1, 3
+
+
+def curve_of(x: NDArray, eb: float, fill: float | None = None) -> int | None:
+    return format_v2.parts(support.check_contract(x, eb, predictor="spline", fill=fill)).curve
+
+
+#: Of fewer than 32,768 values, and of more.
+SMALL, LARGE = [(9000,), (90, 91), (16, 16, 16), (5, 9, 10, 11)], [(40000,), (300, 250), (40, 41, 42), (3, 30, 31, 32)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [*SMALL, *LARGE], ids=str)
+def test_the_curve_follows_from_what_is_left(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Lines are best for kinks, as they are for noise, to which cubics add more of their own."""
+    assert curve_of(spline_kinds.kinks(shape, dtype), 1e-4) == LINEAR
+    assert curve_of(noise(shape, dtype), 1e-3) == LINEAR
+    smooth_ones = {SIX_POINTS_AND_CODES} if shape in SMALL else {CUBIC, SIX_POINTS_AND_CODES}
+    assert curve_of(waves(shape, dtype), 1e-3) in smooth_ones
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_curve_where_values_do_not_tell_it(dtype: np.dtype) -> None:
+    """It is tried next to missing values, and in fields too narrow to look at three neighbours on both sides."""
+    x = waves((92, 92), dtype)
+    assert curve_of(x, 1e-2) == SIX_POINTS_AND_CODES
+    x[np.kron(support.integers(23 * 23, 0, 2).reshape(23, 23), np.ones((4, 4))) == 0] = 1e20
+    assert curve_of(x, 1e-2, fill=1e20) == LINEAR
+    assert curve_of(noise((6, 6, 6), dtype), 1e-2) == LINEAR
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_sample_of_one_value(dtype: np.dtype) -> None:
+    """Nothing is tried, whatever the rest of the field is."""
+    x = np.zeros((64, 64, 64), dtype)
+    x[:8, :8, :8] = noise((8, 8, 8), dtype)
+    assert curve_of(x, 1e-3) == CUBIC
+    assert is_one_of_the_others(x, 1e-3) == 2
 
 
 # ---------------------------------------------------------------------------------------------------------------------

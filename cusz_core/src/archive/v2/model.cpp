@@ -45,30 +45,32 @@ struct Occurring {
 };
 
 struct Costs {
+    const Counts& counts;
     std::vector<Occurring> contexts;
-    std::array<std::array<std::uint64_t, 64>, n_group_contexts> groups; // by j
 
-    explicit Costs(const Counts& counts) {
-        const Tables& t = tables();
+    explicit Costs(const Counts& of) : counts(of) {
         for (std::uint32_t c = 0; c < n_contexts; ++c)
             if (const auto& missing = counts.missing[c]; counts.n[c] + missing[0] + missing[1] > 0) {
                 const std::uint32_t ideal = counts.n[c] > 0 ? ideal_table(counts.n[c], counts.size[c]) : 0;
-                contexts.push_back({c, counts.n[c], ideal, t.crossed[ideal].data(), missing});
-            }
-        for (std::uint32_t c = 0; c < n_group_contexts; ++c)
-            for (std::uint32_t j = 0; j < 64; ++j) {
-                const std::uint32_t g = t.group_frequency[j];
-                groups[c][j] = counts.groups[c][1] * t.cost_of_frequency[g] +
-                               counts.groups[c][0] * t.cost_of_frequency[rans_total - g];
+                contexts.push_back({c, counts.n[c], ideal, tables().crossed[ideal].data(), missing});
             }
     }
-    std::uint64_t of(std::uint32_t axes, std::uint32_t preset) const {
-        const auto& table = tables().table_of[axes - 1][preset];
-        const auto& group = tables().group_of[axes - 1][preset];
-        std::uint64_t cost = 0;
-        for (const Occurring& c : contexts) cost += c.cost(table[c.context]);
-        for (std::uint32_t c = 0; c < n_group_contexts; ++c) cost += groups[c][group[c]];
-        return cost;
+    std::uint64_t group(std::uint32_t c, std::size_t j) const {
+        const Tables& t = tables();
+        const std::uint32_t g = t.group_frequency[j];
+        return counts.groups[c][1] * t.cost_of_frequency[g] + counts.groups[c][0] * t.cost_of_frequency[rans_total - g];
+    }
+    Preset best_preset(std::uint32_t axes) const {
+        Preset best{0, std::numeric_limits<std::uint64_t>::max()};
+        for (std::uint32_t preset = 0; preset < n_presets; ++preset) {
+            const auto& table_of = tables().table_of[axes - 1][preset];
+            const auto& group_of = tables().group_of[axes - 1][preset];
+            std::uint64_t cost = 0;
+            for (const Occurring& c : contexts) cost += c.cost(table_of[c.context]);
+            for (std::uint32_t c = 0; c < n_group_contexts; ++c) cost += group(c, group_of[c]);
+            if (cost < best.cost) best = {preset, cost};
+        }
+        return best;
     }
 };
 
@@ -88,28 +90,23 @@ Model model_of_preset(std::uint32_t axes, std::uint32_t preset) {
     return {preset, false, tables().table_of[axes - 1][preset], tables().group_of[axes - 1][preset]};
 }
 
-std::uint64_t estimated_bits(const Counts& counts, std::uint32_t axes, bool has_map) {
+Preset choose_preset(const Counts& counts, std::uint32_t axes) { return Costs(counts).best_preset(axes); }
+
+std::uint64_t bits_with_map(const Counts& counts) {
     const Costs costs(counts);
-    std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-    if (has_map) {
-        least = 0;
-        for (const Occurring& c : costs.contexts) least += c.least();
-        for (const auto& by_j : costs.groups) least += *std::ranges::min_element(by_j);
-    } else {
-        for (std::uint32_t preset = 0; preset < n_presets; ++preset) least = std::min(least, costs.of(axes, preset));
+    std::uint64_t sum = 0;
+    for (const Occurring& c : costs.contexts) sum += c.least();
+    for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
+        std::uint64_t least = costs.group(c, 0);
+        for (std::size_t j = 1; j < 64; ++j) least = std::min(least, costs.group(c, j));
+        sum += least;
     }
-    return least / 256;
+    return sum / 256;
 }
 
 Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows) {
     const Costs costs(counts);
-    std::uint32_t best = 0;
-    std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-    for (std::uint32_t preset = 0; preset < n_presets; ++preset)
-        if (const std::uint64_t cost = costs.of(axes, preset); cost < least) {
-            best = preset;
-            least = cost;
-        }
+    const auto [best, least] = costs.best_preset(axes);
     std::uint64_t n = 0;
     for (std::uint32_t c = 0; c < n_contexts; ++c) n += counts.n[c] + counts.missing[c][0] + counts.missing[c][1];
     if (n < map_from) return model_of_preset(axes, best);
@@ -122,11 +119,13 @@ Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows)
         if (context < n_contexts && next != costs.contexts.end() && next->context == context) here = &*next++;
         const auto cost = [&](int d) {
             const auto to = static_cast<std::size_t>(expected + d);
-            const std::uint64_t own = context >= n_contexts ? costs.groups[context - n_contexts][to]
-                                      : here != nullptr     ? here->cost(to)
-                                                            : 0;
+            const std::uint64_t own = context >= n_contexts ? costs.group(context - n_contexts, to) : here->cost(to);
             return own + tables().cost[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)];
         };
+        if (context < n_contexts && here == nullptr) { // no change is the cheapest
+            of_map += tables().cost[table][zero_symbol];
+            return 0;
+        }
         int chosen = 0; // of several the smaller in magnitude, then the negative one
         std::uint64_t cheapest = cost(0);
         for (int size = 1; size <= max_change; ++size)

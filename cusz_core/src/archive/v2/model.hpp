@@ -28,8 +28,14 @@ struct Counts {
 
     void add(const Counts& other);
 };
-// The bits that they are coded with, besides extra bits, by the best preset or, with a map, by tables that fit.
-std::uint64_t estimated_bits(const Counts& counts, std::uint32_t axes, bool has_map);
+// The preset that is best without a map.
+struct Preset {
+    std::uint32_t number = 0;
+    std::uint64_t cost = 0; // 1/256 bits, besides extra bits
+};
+Preset choose_preset(const Counts& counts, std::uint32_t axes);
+// The bits that they are coded with by tables that fit, besides extra bits and those of a map.
+std::uint64_t bits_with_map(const Counts& counts);
 // Fields of fewer values are not worth a map.
 inline constexpr std::uint64_t map_from = 1u << 15;
 

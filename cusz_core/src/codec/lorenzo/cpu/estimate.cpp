@@ -10,6 +10,30 @@
 
 namespace cusz::cpu {
 
+namespace {
+
+// Bits of all codewords of an optimal code, of any lengths: the sum of all weights of its tree but those of its leaves.
+std::uint64_t codeword_bits(std::vector<std::uint64_t> weights) {
+    std::erase(weights, 0);
+    if (weights.size() < 2) return weights.empty() ? 0 : weights[0];
+    std::ranges::sort(weights);
+    std::vector<std::uint64_t> sums;
+    std::size_t leaf = 0, sum = 0;
+    const auto least = [&] {
+        const bool is_leaf = sum == sums.size() || (leaf < weights.size() && weights[leaf] <= sums[sum]);
+        return is_leaf ? weights[leaf++] : sums[sum++];
+    };
+    std::uint64_t bits = 0;
+    while (sums.size() + 1 < weights.size()) {
+        const std::uint64_t first = least();
+        sums.push_back(first + least());
+        bits += sums.back();
+    }
+    return bits;
+}
+
+} // namespace
+
 template <class T>
 std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding, const Layout& box, const T* boxes,
                                       std::uint64_t n, Tile<T>& tile) {
@@ -30,9 +54,8 @@ std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding,
             bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;
         }
     const std::vector<std::uint64_t> weights = histogram.weights(Sample(1, coding.r));
-    const std::vector<std::uint8_t> lengths = code_lengths(weights, alphabet);
-    for (std::uint32_t s = 0; s < alphabet.size(); ++s)
-        bits += weights[s] * (lengths[s] + alphabet.meaning(s).extra_bits);
+    bits += codeword_bits(weights);
+    for (std::uint32_t s = 0; s < alphabet.size(); ++s) bits += weights[s] * alphabet.meaning(s).extra_bits;
     return std::min(v1::header_bytes + codebook_bytes(coding.r) +
                         scaled(bits, field.values, std::max<std::uint64_t>(n * box.values, 1)) / 8,
                     field.bytes() + raw_header_bytes);

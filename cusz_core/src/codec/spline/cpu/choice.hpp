@@ -61,7 +61,7 @@ public:
     template <class T>
     T* read(const BoxReader& read, Buffer& memory) {
         const T* const given = static_cast<const T*>(read(boxes_));
-        T* const all = memory.reserve<T>(static_cast<std::size_t>(number_ * values()));
+        T* const all = memory.reserve<T>(static_cast<std::size_t>(number_ * values()) + lane_room);
         for (std::uint64_t j = 0; j < number_; ++j)
             gather_box(given + boxes_[j].offset, edge_, boxes_[j].stride, all + j * values());
         return all;
@@ -90,12 +90,16 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
     const auto estimate = [&](const Interpolation& how) {
         return engine.estimate(of_box, how, sample, boxes.number(), !is_small);
     };
-    // In small fields, six points and codes are nearly always best, and do not take long.
+    // Of small fields that straight lines are not best for, six points and codes nearly always are, and do not take long.
     Interpolation best;
     engine.forget();
-    if (is_small) best.curve = static_cast<std::uint32_t>(v2::Curve::six_points_and_codes);
+    const CurveCosts costs = engine.curve_costs(of_box, sample, boxes.number());
+    const bool is_linear = costs.linear < costs.cubic;
+    best.curve = static_cast<std::uint32_t>(is_linear  ? v2::Curve::linear
+                                            : is_small ? v2::Curve::six_points_and_codes
+                                                       : v2::Curve::cubic);
     Estimate of_best = estimate(best);
-    if (is_whole) engine.keep(of_box, best);
+    if (is_whole && is_small) engine.keep(of_box, best, of_best.preset);
     const auto chosen = [&]() -> Choice {
         constexpr std::uint64_t of_head = 24, of_map = 200; // about
         const std::uint64_t of_units = scaled(of_best.bits / 8, front.layout.values, boxes.number() * boxes.values());
@@ -111,7 +115,7 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
         if (other.bits + other.bits / least >= of_best.bits) return false;
         best = how;
         of_best = other;
-        if (is_whole) engine.keep(of_box, best);
+        if (is_whole && is_small) engine.keep(of_box, best, of_best.preset);
         return true;
     };
     const auto with_curve = [&](v2::Curve curve) {
@@ -122,8 +126,11 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
     const std::uint64_t n_bits = boxes.number() * boxes.values() * 8 * sizeof(T);
     const bool is_four = lattice.n_active == 3 && lattice.extent[3] > 1; // axes
     constexpr std::uint64_t any = std::uint64_t{1} << 40;
+    const auto attempt_linear = [&] { // what is left next to missing values is not known without coding it
+        if (!is_linear && !costs.tell_enough()) attempt(with_curve(v2::Curve::linear), any);
+    };
     if (lattice.n_active == 1) {
-        attempt(with_curve(v2::Curve::linear), any);
+        attempt_linear();
         return chosen();
     }
     // Smooth fields gain by smaller bounds for coarser lattices.
@@ -132,8 +139,8 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
         how.bounds = 1;
         attempt(how, any);
     }
-    if (is_small || !attempt(with_curve(v2::Curve::six_points_and_codes), 32)) // takes half as long again
-        attempt(with_curve(v2::Curve::linear), any);
+    if (is_small || is_linear || !attempt(with_curve(v2::Curve::six_points_and_codes), 32)) // takes half as long again
+        attempt_linear();
     // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis in
     // its place or not.
     std::uint32_t left_out = 0;
@@ -146,7 +153,8 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
             if (of_best.rough[a] < of_best.rough[smoothest]) smoothest = a;
             active |= 1u << finest.axis[a];
         }
-        if (finest.n_active == 1 || of_best.rough[roughest] <= of_best.rough[smoothest] / 4 * (is_small ? 8 : 5)) break;
+        if (finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) break;
+        if (of_best.rough[roughest] <= of_best.rough[smoothest] / 4 * (is_small ? 8 : 5)) break;
         left_out |= 1u << finest.axis[roughest];
         const std::uint64_t least = finest.axis[roughest] == 0 ? 20 : any; // rows of every second point take longer
         const auto with_axes = [&](std::uint32_t of_finest, std::uint32_t others) {
@@ -157,7 +165,7 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
         const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
         better = attempt(with_axes(without, without), least);
         if (is_four && none_instead != without) better |= attempt(with_axes(none_instead, none_instead), least);
-        if (!better) better = attempt(with_axes(without, 15), least);
+        if (!better && !is_small) better = attempt(with_axes(without, 15), least);
     }
     return chosen();
 }

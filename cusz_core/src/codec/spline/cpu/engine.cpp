@@ -25,6 +25,15 @@ v2::Front front_of(const Layout& layout, const Coding& coding, v2::Kind kind) {
     return front;
 }
 
+// How many of the values a field begins with are the same.
+template <class T>
+std::uint64_t n_same(const T* field, std::uint64_t n) {
+    const auto first = bits_of(field[0]);
+    std::uint64_t same = 1;
+    while (same < n && bits_of(field[same]) == first) ++same;
+    return same;
+}
+
 class SplineEngine final : public HostEngine {
 public:
     std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
@@ -78,6 +87,7 @@ private:
         front.e = coding.step / 2;
         SampleBoxes boxes(layout);
         const T* const sample = boxes.read<T>(read, sample_);
+        if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values()) return true;
         std::uint64_t others = std::uint64_t{1} << 62;
         if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
             if (!tile) tile = std::make_unique<Tile<T>>();
@@ -92,10 +102,8 @@ private:
     static std::optional<std::size_t> encode_as(FieldCoder<T>& engine, const Layout& layout, const Coding& coding,
                                                 const T* field, int threads, std::byte* target,
                                                 std::uint64_t capacity) {
-        const auto first = bits_of(field[0]);
-        std::uint64_t same = 1;
-        while (same < layout.values && bits_of(field[same]) == first) ++same;
-        if (same == layout.values) {
+        if (n_same(field, layout.values) == layout.values) {
+            const auto first = bits_of(field[0]);
             const v2::Front front = front_of(layout, coding, v2::Kind::constant);
             std::byte bytes[v2::max_front_bytes + 4 + sizeof(T)];
             const std::size_t n = v2::write_front(front, bytes), end = n + 4 + sizeof first;

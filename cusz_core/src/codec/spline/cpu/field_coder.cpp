@@ -68,8 +68,29 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
         record.count(1, *counts_);
         estimate.bits += record.extra_bits + record.n_verbatim * 8 * sizeof(T);
     }
-    estimate.bits += v2::estimated_bits(*counts_, pyramid.lattices[0].n_active, has_map);
+    if (has_map) {
+        estimate.bits += v2::bits_with_map(*counts_);
+    } else {
+        const v2::Preset preset = v2::choose_preset(*counts_, pyramid.lattices[0].n_active);
+        estimate.bits += preset.cost / 256;
+        estimate.preset = preset.number;
+    }
     return estimate;
+}
+
+template <class T>
+CurveCosts FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const {
+    const Extents extent = extents_of(front.layout.ndim, front.layout.shape.data());
+    const T inv = quantiser_of(static_cast<T>(front.e), 1).inv;
+    CurveCosts sum;
+    for (std::uint64_t j = 0; j < n; ++j) {
+        const CurveCosts costs = kernels_.curve_costs(fields + j * front.layout.values, extent, inv);
+        sum.linear += costs.linear;
+        sum.cubic += costs.cubic;
+        sum.points += costs.points;
+        sum.others += costs.others;
+    }
+    return sum;
 }
 
 template <class T>

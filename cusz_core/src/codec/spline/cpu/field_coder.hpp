@@ -61,16 +61,19 @@ public:
         std::uint64_t bits = 0; // of its units, about
         // By active axis of lattice 0: magnitudes of the codes of points that are odd along it alone.
         std::array<std::uint64_t, 3> rough{};
+        std::uint32_t preset = 0; // without a map
     };
     // Of n fields, one after the other, that are parts of a larger one, or it is the only one.
     Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n, bool has_map);
-    // Keeps how the last one was coded, if it has but one unit: then the next call of compress(), for it with the same
-    // interpolation, need not code it again.
-    void keep(const v2::Front& front, const Interpolation& how) {
+    // What is left of such fields by straight lines and by cubics.
+    CurveCosts curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const;
+    // Keeps how the last one was coded, if it has but one unit and no map: then the next call of compress(), for it with
+    // the same interpolation, need not code it again.
+    void keep(const v2::Front& front, const Interpolation& how, std::uint32_t preset) {
         std::swap(kept_.record, worker(0).record);
-        std::swap(kept_.counts, counts_);
         kept_.n_values = front.layout.values;
         kept_.how = how;
+        kept_.preset = preset;
     }
     void forget() { kept_.n_values = 0; }
 
@@ -98,7 +101,6 @@ public:
         const bool is_kept = units.size() == 1 && kept_.n_values == front.layout.values && kept_.how == how;
         if (is_kept) {
             std::swap(records_[0], kept_.record);
-            std::swap(counts_, kept_.counts);
         } else {
             record_unit(coder, units[0], field, worker(0), records_[0]);
         }
@@ -114,9 +116,11 @@ public:
             u = end;
         }
         if (!is_kept) count(coder, units, n_recorded, sample, field, threads);
-        const std::uint32_t n_axes = pyramid.lattices[0].n_active, rows = rows_of(pyramid);
-        const Model model = choose_model(*counts_, n_axes, rows);
-        const std::vector<MapSymbol> map = model.has_map ? map_of(model, n_axes, rows) : std::vector<MapSymbol>{};
+        const std::uint32_t n_axes = pyramid.lattices[0].n_active;
+        const Model model =
+            is_kept ? model_of_preset(n_axes, kept_.preset) : choose_model(*counts_, n_axes, rows_of(pyramid));
+        const std::vector<MapSymbol> map =
+            model.has_map ? map_of(model, n_axes, rows_of(pyramid)) : std::vector<MapSymbol>{};
         if (!model_) model_ = std::make_unique<UnitModel>();
         model_->set(model);
 
@@ -265,7 +269,7 @@ public:
 
     std::size_t scratch_bytes() const {
         std::size_t bytes = lattices_.bytes() + (model_ ? sizeof *model_ : 0) + kept_.record.bytes();
-        for (const auto* counts : {&counts_, &kept_.counts}) bytes += *counts ? sizeof(v2::Counts) : 0;
+        bytes += counts_ ? sizeof *counts_ : 0;
         for (const auto& each : workers_) bytes += each.bytes();
         for (const auto& record : records_) bytes += record.bytes();
         return bytes;
@@ -393,9 +397,9 @@ private:
     std::unique_ptr<v2::Counts> counts_;
     struct {
         UnitRecord record;
-        std::unique_ptr<v2::Counts> counts;
         std::uint64_t n_values = 0; // of the field; 0: none is kept
         Interpolation how;
+        std::uint32_t preset = 0;
     } kept_;
 };
 

@@ -73,8 +73,17 @@ struct MapToRead {
     std::uint32_t axes, preset, rows;
 };
 
+// Sums of the logarithms of errors, in 1/2048 bits, and of how many points; others are next to missing values.
+struct CurveCosts {
+    std::uint64_t linear = 0, cubic = 0, points = 0, others = 0;
+
+    bool tell_enough() const { return points > 64 * others; }
+};
+
 template <class T>
 struct SplineKernels {
+    // What straight lines and cubics would leave of a field to be coded (curve_costs.hpp).
+    CurveCosts (*curve_costs)(const T* field, const Extents& extent, T inv);
     // Predicts, quantises and records a tile of lattice i; its values to predict from and magnitudes go to `fine`.
     // Returns whether some code is not 0, or a value missing.
     bool (*code)(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,

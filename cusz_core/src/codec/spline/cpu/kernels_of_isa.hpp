@@ -2,13 +2,14 @@
 #pragma once
 
 #include "coding.hpp"
+#include "curve_costs.hpp"
 #include "reading.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 
 template <class T>
 constexpr SplineKernels<T> spline_kernels_of() {
-    return {&code_tile<T>, &write_unit<8 * sizeof(T)>, &read_units<T>};
+    return {&curve_costs<T>, &code_tile<T>, &write_unit<8 * sizeof(T)>, &read_units<T>};
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -48,32 +48,73 @@ struct LaneMoves {
 inline constexpr LaneMoves lane_moves{};
 #endif
 
-// States of lanes, as many as a vector has, or one after the other.
-class LaneStates {
+// The state of one lane.
+class OneLane {
 public:
-#if defined(__AVX512F__)
+    static constexpr std::uint32_t n = 1;
+
+    explicit OneLane(const std::uint32_t* state) : x_(*state) {}
+    void store(std::uint32_t* to) const { *to = x_; }
+
+    // Codes an entry. Words go before `words`, which is moved; up to n of them are written over.
+    [[gnu::always_inline]] void encode(const UnitTables& tables, const std::uint16_t* entry, std::uint16_t*& words) {
+        const std::uint32_t interval = tables.interval[*entry], frequency = interval >> 16;
+        const bool full = x_ >> 20 >= frequency; // without a branch, which would be mispredicted
+        words[-1] = static_cast<std::uint16_t>(x_);
+        words -= full;
+        x_ = full ? x_ >> 16 : x_;
+        x_ = (x_ / frequency << rans_bits) + x_ % frequency + (interval & 0xFFFF);
+    }
+    // Decodes a symbol of each lane's table. Up to n words are looked at.
+    [[gnu::always_inline]] void decode(const UnitTables& tables, const std::uint8_t* table, std::uint8_t* symbol,
+                                       const std::uint16_t*& words) {
+        const std::uint32_t slot = tables.slot[*table * rans_total + x_ % rans_total];
+        *symbol = static_cast<std::uint8_t>(slot);
+        advance((slot >> 8 & (rans_total - 1)) + 1, slot >> 20, words);
+    }
+    // Decodes a flag that is set with frequency g.
+    std::uint8_t decode_flag(std::uint32_t g, const std::uint16_t*& words) {
+        const std::uint32_t slot = x_ % rans_total, others = rans_total - g;
+        const bool flag = slot >= others;
+        advance(flag ? g : others, flag ? slot - others : slot, words);
+        return flag;
+    }
+
+private:
+    // place: of the slot in the interval.
+    void advance(std::uint32_t frequency, std::uint32_t place, const std::uint16_t*& words) {
+        x_ = frequency * (x_ >> rans_bits) + place;
+        const bool empty = x_ < rans_low;
+        x_ = empty ? x_ << 16 | *words : x_;
+        words += empty;
+    }
+
+    std::uint32_t x_;
+};
+
+#ifdef __AVX2__
+// States of as many lanes as a vector has.
+class VectorLanes {
+public:
+#ifdef __AVX512F__
     using States = __m512i;
-#elif defined(__AVX2__)
-    using States = __m256i;
 #else
-    using States = std::uint32_t;
+    using States = __m256i;
 #endif
     static constexpr std::uint32_t n = sizeof(States) / sizeof(std::uint32_t);
 
-    explicit LaneStates(const std::uint32_t* states) {
-#if defined(__AVX512F__)
+    explicit VectorLanes(const std::uint32_t* states) {
+#ifdef __AVX512F__
         x_ = _mm512_loadu_si512(states);
-#elif defined(__AVX2__)
-        x_ = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(states));
 #else
-        x_ = *states;
+        x_ = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(states));
 #endif
     }
     void store(std::uint32_t* to) const { std::memcpy(to, &x_, sizeof x_); }
 
     // Codes an entry in each lane. Words go before `words`, which is moved; up to n of them are written over.
     [[gnu::always_inline]] void encode(const UnitTables& tables, const std::uint16_t* entry, std::uint16_t*& words) {
-#if defined(__AVX512F__)
+#ifdef __AVX512F__
         const __m512i interval = loaded(tables.interval.data(), [=](std::size_t i) { return std::uint32_t{entry[i]}; });
         const __m512i frequency = _mm512_srli_epi32(interval, 16),
                       start = _mm512_and_si512(interval, _mm512_set1_epi32(0xFFFF));
@@ -90,7 +131,7 @@ public:
         const __mmask16 too_small = _mm512_cmpge_epu32_mask(rest, frequency);
         const __m512i next = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, rans_bits), rest), start);
         x_ = _mm512_mask_add_epi32(next, too_small, next, _mm512_sub_epi32(_mm512_set1_epi32(rans_total), frequency));
-#elif defined(__AVX2__)
+#else
         const __m256i interval = loaded(tables.interval.data(), [=](std::size_t i) { return std::uint32_t{entry[i]}; });
         const __m256i low_half = _mm256_set1_epi32(0xFFFF), frequency = _mm256_srli_epi32(interval, 16),
                       start = _mm256_and_si256(interval, low_half);
@@ -114,15 +155,13 @@ public:
         const __m256i is_right = _mm256_cmpgt_epi32(frequency, rest), too_large = _mm256_srai_epi32(rest, 31);
         x_ = _mm256_sub_epi32(_mm256_add_epi32(next, _mm256_andnot_si256(is_right, one_more)),
                               _mm256_and_si256(too_large, one_more));
-#else
-        encode_one(tables, *entry, x_, words);
 #endif
     }
 
     // Decodes a symbol of each lane's table. Up to n words are looked at.
     [[gnu::always_inline]] void decode(const UnitTables& tables, const std::uint8_t* table, std::uint8_t* symbol,
                                        const std::uint16_t*& words) {
-#if defined(__AVX512F__)
+#ifdef __AVX512F__
         const __m512i of_lane = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
         alignas(64) std::uint32_t at[n];
         _mm512_store_si512(at, _mm512_or_si512(_mm512_slli_epi32(of_lane, rans_bits),
@@ -138,7 +177,7 @@ public:
             empty, _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words))));
         x_ = _mm512_mask_or_epi32(next, empty, _mm512_slli_epi32(next, 16), given);
         words += std::popcount(static_cast<std::uint32_t>(empty));
-#elif defined(__AVX2__)
+#else
         const __m256i of_lane = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(table)));
         alignas(32) std::uint32_t at[n];
         _mm256_store_si256(reinterpret_cast<__m256i*>(at),
@@ -159,37 +198,10 @@ public:
                                         _mm256_load_si256(reinterpret_cast<const __m256i*>(lane_moves.take[lanes])));
         x_ = _mm256_blendv_epi8(next, _mm256_or_si256(_mm256_slli_epi32(next, 16), given), empty);
         words += std::popcount(lanes);
-#else
-        decode_one(tables, *table, *symbol, x_, words);
 #endif
     }
 
-    [[gnu::always_inline]] static void encode_one(const UnitTables& tables, std::uint16_t entry, std::uint32_t& x,
-                                                  std::uint16_t*& words) {
-        const std::uint32_t interval = tables.interval[entry], frequency = interval >> 16;
-        if (x >> 20 >= frequency) {
-            *--words = static_cast<std::uint16_t>(x);
-            x >>= 16;
-        }
-        x = (x / frequency << rans_bits) + x % frequency + (interval & 0xFFFF);
-    }
-    [[gnu::always_inline]] static void decode_one(const UnitTables& tables, std::uint8_t table, std::uint8_t& symbol,
-                                                  std::uint32_t& x, const std::uint16_t*& words) {
-        const std::uint32_t slot = tables.slot[table * rans_total + x % rans_total];
-        symbol = static_cast<std::uint8_t>(slot);
-        advance(x, (slot >> 8 & (rans_total - 1)) + 1, slot >> 20, words);
-    }
-    // place: of the slot in the interval.
-    [[gnu::always_inline]] static void advance(std::uint32_t& x, std::uint32_t frequency, std::uint32_t place,
-                                               const std::uint16_t*& words) {
-        x = frequency * (x >> rans_bits) + place;
-        const bool empty = x < rans_low; // without a branch, which would be mispredicted
-        x = empty ? x << 16 | *words : x;
-        words += empty;
-    }
-
 private:
-#ifdef __AVX2__
     // Numbers from a table, one by one, which is faster than a gather on Zen 4 and 5.
     template <class At>
     [[gnu::always_inline]] static States loaded(const std::uint32_t* from, const At& at) {
@@ -204,10 +216,31 @@ private:
         return eight;
 #endif
     }
-#endif
 
     States x_;
 };
+#else
+using VectorLanes = OneLane;
+#endif
+
+// Calls use<Lanes, n>() for so many lanes, which are those of n `Lanes`.
+template <class Use>
+[[gnu::always_inline]] inline auto with_lanes(std::uint32_t lanes, const Use& use) {
+    const auto are = [&]<std::uint32_t all>() {
+        if constexpr (all % VectorLanes::n == 0)
+            return use.template operator()<VectorLanes, all / VectorLanes::n>();
+        else
+            return use.template operator()<OneLane, all>();
+    };
+    switch (lanes) {
+    case 1: return are.template operator()<1>();
+    case 2: return are.template operator()<2>();
+    case 4: return are.template operator()<4>();
+    case 8: return are.template operator()<8>();
+    case 16: return are.template operator()<16>();
+    default: static_assert(max_lanes == 32); return are.template operator()<32>();
+    }
+}
 
 // Codes the runs of a unit. Returns where states and words begin, which end at `end`; max_lanes words before them may be
 // written over. Entries are filled up with idle ones.
@@ -217,29 +250,21 @@ inline std::uint16_t* encode_unit(std::uint16_t* entry, const UnitRun* runs, std
     alignas(64) std::uint32_t states[max_lanes];
     std::fill_n(states, max_lanes, rans_low);
     std::uint16_t* words = end;
-    const auto in_vectors = [&]<std::uint32_t n_vectors>() {
-        constexpr std::uint32_t step = n_vectors * LaneStates::n;
+    with_lanes(lanes, [&]<class Lanes, std::uint32_t count>() {
+        constexpr std::uint32_t step = count * Lanes::n;
         const auto all = [&]<std::size_t... v>(std::index_sequence<v...>) {
-            LaneStates x[n_vectors] = {LaneStates(states + v * LaneStates::n)...};
+            Lanes x[] = {Lanes(states + v * Lanes::n)...};
             for (std::size_t r = n_runs; r-- > 0;) {
                 const auto [first, n] = runs[r];
                 std::uint32_t at = (n + step - 1) / step * step;
                 std::fill(entry + first + n, entry + first + at, idle_unit_entry);
                 for (; at > 0; at -= step)
-                    (x[n_vectors - 1 - v].encode(tables, entry + first + at - (v + 1) * LaneStates::n, words), ...);
+                    (x[count - 1 - v].encode(tables, entry + first + at - (v + 1) * Lanes::n, words), ...);
             }
-            (x[v].store(states + v * LaneStates::n), ...);
+            (x[v].store(states + v * Lanes::n), ...);
         };
-        all(std::make_index_sequence<n_vectors>{});
-    };
-    if constexpr (LaneStates::n > 1) {
-        if (lanes == max_lanes) in_vectors.template operator()<max_lanes / LaneStates::n>();
-        if (lanes == max_lanes / 2) in_vectors.template operator()<max_lanes / 2 / LaneStates::n>();
-    }
-    if (LaneStates::n == 1 || lanes < max_lanes / 2)
-        for (std::size_t r = n_runs; r-- > 0;)
-            for (std::uint32_t j = runs[r].n; j-- > 0;)
-                LaneStates::encode_one(tables, entry[runs[r].first + j], states[j % lanes], words);
+        all(std::make_index_sequence<count>{});
+    });
     words -= 2 * lanes;
     std::memcpy(words, states, lanes * sizeof *states);
     return words;
@@ -270,11 +295,9 @@ public:
     void flags(const std::uint8_t* j, std::uint32_t n, std::uint8_t* flag) {
         const auto& frequency = v2::tables().group_frequency;
         for (std::uint32_t i = 0; i < n && good_; ++i) {
-            const std::uint32_t g = frequency[j[i]];
-            std::uint32_t& x = states_[i % lanes_];
-            const std::uint32_t slot = x % rans_total, others = rans_total - g;
-            flag[i] = slot >= others;
-            LaneStates::advance(x, flag[i] != 0 ? g : others, flag[i] != 0 ? slot - others : slot, words_);
+            OneLane x(states_ + i % lanes_);
+            flag[i] = x.decode_flag(frequency[j[i]], words_);
+            x.store(states_ + i % lanes_);
             good_ = words_ <= end_;
         }
     }
@@ -282,7 +305,9 @@ public:
     std::uint8_t symbol(std::uint32_t j, std::uint8_t table) {
         std::uint8_t symbol = 0;
         if (!good_) return symbol;
-        LaneStates::decode_one(unit_tables(), table, symbol, states_[j % lanes_], words_);
+        OneLane x(states_ + j % lanes_);
+        x.decode(unit_tables(), &table, &symbol, words_);
+        x.store(states_ + j % lanes_);
         good_ = words_ <= end_;
         return symbol;
     }
@@ -292,13 +317,17 @@ public:
         std::uint32_t n;
         std::uint8_t* symbol;
     };
-    void symbols(const Symbols& of) { one_by_one(of, in_vectors(of)); }
+    void symbols(const Symbols& of) {
+        const std::uint32_t done = with_lanes(
+            lanes_, [&]<class Lanes, std::uint32_t count>() { return steps<Lanes, count, 1>({this}, {of}); });
+        for (std::uint32_t i = done; i < of.n; ++i) of.symbol[i] = symbol(i, of.table[i]);
+    }
     // The same of two units, whose steps do not wait for each other.
     static void symbols_of_two(UnitDecoder& a, const Symbols& of_a, UnitDecoder& b, const Symbols& of_b) {
         std::uint32_t done = 0;
-        if constexpr (LaneStates::n > 1)
+        if constexpr (VectorLanes::n > 1)
             if (a.lanes_ == max_lanes && b.lanes_ == max_lanes)
-                done = in_vectors<max_lanes / LaneStates::n, 2>({&a, &b}, {of_a, of_b});
+                done = steps<VectorLanes, max_lanes / VectorLanes::n, 2>({&a, &b}, {of_a, of_b});
         a.symbols(rest(of_a, done));
         b.symbols(rest(of_b, done));
     }
@@ -307,25 +336,10 @@ private:
     static Symbols rest(const Symbols& of, std::uint32_t done) {
         return {of.table + done, of.n - done, of.symbol + done};
     }
-    void one_by_one(const Symbols& of, std::uint32_t first) {
-        const UnitTables& tables = unit_tables();
-        for (std::uint32_t i = first; i < of.n && good_; ++i) {
-            LaneStates::decode_one(tables, of.table[i], of.symbol[i], states_[i % lanes_], words_);
-            good_ = words_ <= end_;
-        }
-    }
-    std::uint32_t in_vectors(const Symbols& of) {
-        if constexpr (LaneStates::n > 1) {
-            if (lanes_ == max_lanes) return in_vectors<max_lanes / LaneStates::n, 1>({this}, {of});
-            if (lanes_ == max_lanes / 2) return in_vectors<max_lanes / 2 / LaneStates::n, 1>({this}, {of});
-        }
-        return 0;
-    }
     // Decodes as many steps of all units as each of them has. Returns how many symbols of each that were.
-    template <std::uint32_t n_vectors, std::size_t n_units>
-    static std::uint32_t in_vectors(const std::array<UnitDecoder*, n_units>& unit,
-                                    const std::array<Symbols, n_units>& of) {
-        constexpr std::uint32_t step = n_vectors * LaneStates::n;
+    template <class Lanes, std::uint32_t count, std::size_t n_units>
+    static std::uint32_t steps(const std::array<UnitDecoder*, n_units>& unit, const std::array<Symbols, n_units>& of) {
+        constexpr std::uint32_t step = count * Lanes::n;
         const UnitTables& tables = unit_tables();
         std::uint32_t i = 0, n = of[0].n;
         bool good = true;
@@ -333,8 +347,8 @@ private:
             n = std::min(n, of[u].n);
             good = good && unit[u]->good_;
         }
-        const auto all = [&]<std::size_t... v>(std::index_sequence<v...>) { // v: vectors of all units
-            LaneStates x[] = {LaneStates(unit[v / n_vectors]->states_ + v % n_vectors * LaneStates::n)...};
+        const auto all = [&]<std::size_t... v>(std::index_sequence<v...>) { // v: Lanes of all units
+            Lanes x[] = {Lanes(unit[v / count]->states_ + v % count * Lanes::n)...};
             // Not the members, which stores might change, as far as C++ knows.
             const std::uint16_t *words[n_units], *end[n_units];
             for (std::size_t u = 0; u < n_units; ++u) {
@@ -342,8 +356,8 @@ private:
                 end[u] = unit[u]->end_;
             }
             for (; good && i + step <= n; i += step) {
-                (x[v].decode(tables, of[v / n_vectors].table + i + v % n_vectors * LaneStates::n,
-                             of[v / n_vectors].symbol + i + v % n_vectors * LaneStates::n, words[v / n_vectors]),
+                (x[v].decode(tables, of[v / count].table + i + v % count * Lanes::n,
+                             of[v / count].symbol + i + v % count * Lanes::n, words[v / count]),
                  ...);
                 for (std::size_t u = 0; u < n_units; ++u) good = good && words[u] <= end[u];
             }
@@ -351,9 +365,9 @@ private:
                 unit[u]->words_ = words[u];
                 unit[u]->good_ = unit[u]->good_ && words[u] <= end[u];
             }
-            (x[v].store(unit[v / n_vectors]->states_ + v % n_vectors * LaneStates::n), ...);
+            (x[v].store(unit[v / count]->states_ + v % count * Lanes::n), ...);
         };
-        all(std::make_index_sequence<n_vectors * n_units>{});
+        all(std::make_index_sequence<count * n_units>{});
         return i;
     }
 

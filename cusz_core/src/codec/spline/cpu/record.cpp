@@ -2,6 +2,7 @@
 
 #include "errors.hpp"
 #include "kernels.hpp"
+#include "tables.hpp"
 
 namespace cusz::cpu {
 
@@ -28,37 +29,41 @@ void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
             for (std::uint32_t x = 0; x < run.n; ++x) counts.groups[of[x]][what[x]] += weight;
             continue;
         }
-        // Numbers and sizes by place, in one word each: those of a run are less than 2^40.
-        std::array<std::uint64_t, v2::n_places> sums{};
+        // Numbers and sizes by place, in one word each: those of a run are less than 2^40. Neighbours, which often have
+        // the same place, are added to different ones.
+        constexpr std::uint32_t n_sums = 4;
+        std::array<std::uint64_t, v2::n_places> sums[n_sums]{};
         const std::uint32_t first = run.row * v2::n_places;
-        for (std::uint32_t x = 0; x < run.n; ++x) {
+        const auto add = [&](std::uint32_t x, std::uint32_t to) {
+            sums[to][of[x]] += (std::uint64_t{1} << 40) + size[what[x]];
+        };
+        std::uint8_t last_place = 0;
+        for (std::uint32_t x = 0; x < run.n; ++x) last_place = std::max(last_place, of[x]);
+        std::uint32_t x = 0;
+        if (last_place < v2::n_ordinary_places) {
+            for (; x + n_sums <= run.n; x += n_sums)
+                for (std::uint32_t to = 0; to < n_sums; ++to) add(x + to, to);
+        }
+        for (; x < run.n; ++x)
             if (of[x] >= v2::n_ordinary_places && what[x] >= v2::special)
                 counts.missing[first + of[x]][what[x] - v2::special] += weight;
             else
-                sums[of[x]] += (std::uint64_t{1} << 40) + size[what[x]];
-        }
+                add(x, 0);
         for (std::uint32_t place = 0; place < v2::n_places; ++place) {
-            counts.n[first + place] += weight * (sums[place] >> 40);
-            counts.size[first + place] += weight * (sums[place] & ((std::uint64_t{1} << 40) - 1));
+            std::uint64_t sum = 0;
+            for (const auto& of_sum : sums) sum += of_sum[place];
+            counts.n[first + place] += weight * (sum >> 40);
+            counts.size[first + place] += weight * (sum & ((std::uint64_t{1} << 40) - 1));
         }
     }
 }
 
 void UnitModel::set(const v2::Model& model) {
     using v2::n_places;
-    using v2::zero_symbol;
-    const auto& frequency = v2::tables().frequency;
-    std::array<std::uint8_t, v2::n_tables> reach_of_table{};
-    for (std::uint32_t t = 0; t < v2::n_tables; ++t) {
-        std::uint32_t r = 0;
-        while (r + 1 < zero_symbol && frequency[t][zero_symbol + r + 1] > 0 && frequency[t][zero_symbol - r - 1] > 0)
-            ++r;
-        reach_of_table[t] = static_cast<std::uint8_t>(r);
-    }
     for (std::uint32_t row = 0; row < v2::n_rows; ++row)
         for (std::uint32_t place = 0; place < n_places; ++place) {
             table_of[row][place] = model.table[row * n_places + place];
-            reach[row][place] = reach_of_table[table_of[row][place]];
+            reach[row][place] = unit_tables().reach[table_of[row][place]];
         }
     flag_table = model.group;
 }

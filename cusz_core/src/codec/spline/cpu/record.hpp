@@ -81,9 +81,8 @@ struct UnitRecord {
 // A model as it is looked up: by row and place.
 struct UnitModel {
     std::array<std::array<std::uint8_t, 128>, v2::n_rows> table_of{};
-    // Codes up to so far from 0 have symbols of their own with frequencies above 0.
-    std::array<std::array<std::uint8_t, 128>, v2::n_rows> reach{};
-    std::array<std::uint8_t, v2::n_group_contexts> flag_table{}; // j, by context of groups
+    std::array<std::array<std::uint8_t, 128>, v2::n_rows> reach{}; // of those tables
+    std::array<std::uint8_t, v2::n_group_contexts> flag_table{};   // j, by context of groups
 
     void set(const v2::Model& model);
 };

@@ -6,12 +6,17 @@ UnitTables::UnitTables() {
     using namespace v2;
     const Tables& of = tables();
     std::uint32_t* to = slot.data();
-    for (std::uint32_t t = 0; t < n_tables; ++t)
+    for (std::uint32_t t = 0; t < n_tables; ++t) {
+        const auto& frequencies = of.frequency[t];
+        std::uint32_t far = 1;
+        while (far < zero_symbol && frequencies[zero_symbol + far] > 0 && frequencies[zero_symbol - far] > 0) ++far;
+        reach[t] = static_cast<std::uint8_t>(far - 1);
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
-            const std::uint32_t frequency = of.frequency[t][s];
+            const std::uint32_t frequency = frequencies[s];
             interval[t * 256 + s] = frequency << 16 | of.start[t][s];
             for (std::uint32_t i = 0; i < frequency; ++i) *to++ = s | (frequency - 1) << 8 | i << 20;
         }
+    }
     for (std::uint32_t j = 0; j < n_flag_tables; ++j) {
         const std::uint32_t g = of.group_frequency[j], first = (first_flag_table + j) * 256;
         interval[first] = (rans_total - g) << 16;

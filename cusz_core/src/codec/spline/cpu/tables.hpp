@@ -19,6 +19,8 @@ struct UnitTables {
     std::array<std::uint32_t, idle_unit_entry + 1> interval{}; // of an entry: frequency << 16 | start
     // By table and slot: symbol (8 bits), its frequency less 1 (12 bits), slot less its start (12 bits).
     std::array<std::uint32_t, v2::n_tables * v2::rans_total> slot;
+    // By table: codes up to so far from 0 have symbols of their own with frequencies above 0.
+    std::array<std::uint8_t, v2::n_tables> reach{};
 };
 const UnitTables& unit_tables();
 
