@@ -93,7 +93,8 @@ int run(const std::string& what, Arguments arguments) {
         const BoxReader read = [&](std::vector<TileBox>&) { return field.data(); };
         Buffer memory;
         cpu::SampleBoxes boxes(front.layout);
-        return cpu::choose_interpolation(engine, front, boxes, boxes.read<T>(read, memory)).how;
+        const T* const sample = boxes.read(engine, front, read, memory);
+        return cpu::choose_interpolation(engine, front, boxes, sample).how;
     };
     const bool chooses = how.curve > 3;
     if (chooses) how = choose();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,8 +37,11 @@ public:
         std::uint64_t places = 1;
         for (std::size_t a = 0; a < 4; ++a) places *= extent_[a] / edge_[a];
         number_ = std::min(std::clamp<std::uint64_t>(layout.values / (32 * 32768), 1, 8), places);
-        for (std::uint64_t j = 0; j < number_; ++j) {
-            std::uint64_t place = number_ == 1 ? places / 2 : sampled(j, number_, places), stride = 1;
+        // Of fields that one is to stand for, several are looked at, up to half of them.
+        candidates_ =
+            number_ > 1 ? number_ : std::min(std::clamp<std::uint64_t>(layout.values / (2 * values()), 1, 4), places);
+        for (std::uint64_t j = 0; j < candidates_; ++j) {
+            std::uint64_t place = candidates_ == 1 ? places / 2 : sampled(j, candidates_, places), stride = 1;
             TileBox box{};
             for (std::size_t a = 0; a < 4; ++a) {
                 const std::uint64_t n = extent_[a] / edge_[a];
@@ -57,19 +62,49 @@ public:
         const std::uint64_t shape[] = {edge_[3], edge_[2], edge_[1], edge_[0]};
         return {dtype, 4, shape};
     }
-    // One after the other.
+    // One after the other. front: of the field.
     template <class T>
-    T* read(const BoxReader& read, Buffer& memory) {
+    const T* read(const FieldCoder<T>& engine, v2::Front front, const BoxReader& read, Buffer& memory) {
         const T* const given = static_cast<const T*>(read(boxes_));
-        T* const all = memory.reserve<T>(static_cast<std::size_t>(number_ * values()) + lane_room);
-        for (std::uint64_t j = 0; j < number_; ++j)
+        T* const all = memory.reserve<T>(static_cast<std::size_t>(candidates_ * values()) + lane_room);
+        for (std::uint64_t j = 0; j < candidates_; ++j)
             gather_box(given + boxes_[j].offset, edge_, boxes_[j].stride, all + j * values());
-        return all;
+        if (candidates_ == number_) return all;
+        front.layout = layout(front.layout.dtype);
+        std::vector<std::uint64_t> costs;
+        for (std::uint64_t j = 0; j < candidates_; ++j) {
+            CurveCosts sum;
+            for (const CurveCosts& of : engine.curve_costs(front, all + j * values(), 1)) sum.add(of);
+            costs.push_back(sum.least());
+        }
+        return typical_of(all, costs);
     }
 
 private:
+    // The box whose costs are closest to the mean of all candidates', or, if some are far from it, the two whose mean is.
+    template <class T>
+    const T* typical_of(T* all, const std::vector<std::uint64_t>& costs) {
+        const std::uint64_t n = costs.size(), sum = std::accumulate(costs.begin(), costs.end(), std::uint64_t{0});
+        const auto apart = [=](std::uint64_t cost, std::uint64_t of_boxes = 1) { // n times
+            return cost * n > sum * of_boxes ? cost * n - sum * of_boxes : sum * of_boxes - cost * n;
+        };
+        const auto [nearest, farthest] =
+            std::ranges::minmax_element(costs, {}, [&](std::uint64_t cost) { return apart(cost); });
+        if (apart(*farthest) <= sum / 2) return all + static_cast<std::uint64_t>(nearest - costs.begin()) * values();
+        std::uint64_t first = 0, second = 1;
+        for (std::uint64_t i = 0; i < n; ++i)
+            for (std::uint64_t j = i + 1; j < n; ++j)
+                if (apart(costs[i] + costs[j], 2) < apart(costs[first] + costs[second], 2)) {
+                    first = i;
+                    second = j;
+                }
+        number_ = 2;
+        std::copy_n(all + first * values(), values(), all);
+        return std::copy_n(all + second * values(), values(), all + values()) - number_ * values();
+    }
+
     Extents extent_{}, edge_{1, 1, 1, 1};
-    std::uint64_t number_ = 1;
+    std::uint64_t number_ = 1, candidates_ = 1;
     std::vector<TileBox> boxes_;
 };
 
@@ -93,7 +128,9 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
     // Of small fields that straight lines are not best for, six points and codes nearly always are, and do not take long.
     Interpolation best;
     engine.forget();
-    const CurveCosts costs = engine.curve_costs(of_box, sample, boxes.number());
+    const CostsByAxis by_axis = engine.curve_costs(of_box, sample, boxes.number());
+    CurveCosts costs;
+    for (const CurveCosts& of : by_axis) costs.add(of);
     const bool is_linear = costs.linear < costs.cubic;
     best.curve = static_cast<std::uint32_t>(is_linear  ? v2::Curve::linear
                                             : is_small ? v2::Curve::six_points_and_codes
@@ -107,8 +144,19 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
     };
     const Pyramid pyramid(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
     const Lattice& lattice = pyramid.lattices[0];
-    const auto [smooth, rough] = std::ranges::minmax(std::span(of_best.rough).first(lattice.n_active));
-    if (chosen().bytes / 4 * 3 > most && rough / 4 <= smooth) return chosen(); // else see about axes
+    // Of axes that lattice 0 may have: the one that it costs most to interpolate along, if that is far more than others.
+    const auto roughest_of = [&](std::uint32_t axes, std::uint64_t quarters) -> std::optional<std::uint32_t> {
+        constexpr std::uint64_t sixteenth = 2048 / 16; // of a bit
+        std::optional<std::uint32_t> rough, smooth;
+        const auto cost = [&](std::uint32_t a) { return by_axis[a].least() / by_axis[a].points; };
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            if ((axes >> a & 1) == 0 || by_axis[a].points == 0) continue;
+            if (!rough || cost(a) > cost(*rough)) rough = a;
+            if (!smooth || cost(a) < cost(*smooth)) smooth = a;
+        }
+        return rough && cost(*rough) * 4 > cost(*smooth) * quarters + 4 * sixteenth ? rough : std::nullopt;
+    };
+    if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else see about axes
     // Takes what saves more than one in `least` bits.
     const auto attempt = [&](const Interpolation& how, std::uint64_t least) {
         const Estimate other = estimate(how);
@@ -147,16 +195,12 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
     for (bool better = true; better;) {
         const Pyramid of_best_axes(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
         const Lattice& finest = of_best_axes.lattices[0];
-        std::uint32_t roughest = 0, smoothest = 0, active = 0;
-        for (std::uint32_t a = 0; a < finest.n_active; ++a) {
-            if (of_best.rough[a] > of_best.rough[roughest]) roughest = a;
-            if (of_best.rough[a] < of_best.rough[smoothest]) smoothest = a;
-            active |= 1u << finest.axis[a];
-        }
-        if (finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) break;
-        if (of_best.rough[roughest] <= of_best.rough[smoothest] / 4 * (is_small ? 8 : 5)) break;
-        left_out |= 1u << finest.axis[roughest];
-        const std::uint64_t least = finest.axis[roughest] == 0 ? 20 : any; // rows of every second point take longer
+        std::uint32_t active = 0;
+        for (std::uint32_t a = 0; a < finest.n_active; ++a) active |= 1u << finest.axis[a];
+        const std::optional<std::uint32_t> roughest = roughest_of(active, is_small ? 8 : 6);
+        if (!roughest || finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) break;
+        left_out |= 1u << *roughest;
+        const std::uint64_t least = *roughest == 0 ? 20 : any; // rows of every second point take longer
         const auto with_axes = [&](std::uint32_t of_finest, std::uint32_t others) {
             Interpolation how = best;
             how.axes = {of_finest, others, others};
@@ -165,7 +209,7 @@ Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const
         const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
         better = attempt(with_axes(without, without), least);
         if (is_four && none_instead != without) better |= attempt(with_axes(none_instead, none_instead), least);
-        if (!better && !is_small) better = attempt(with_axes(without, 15), least);
+        if (!is_small) better |= attempt(with_axes(without, 15), any);
     }
     return chosen();
 }

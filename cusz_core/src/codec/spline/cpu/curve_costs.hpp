@@ -12,17 +12,19 @@ namespace cusz::cpu::CUSZ_ISA {
 // Of a field in memory, with room for a vector behind it: extents from the fastest axis on. inv: 1 / (2 * bound). Every
 // point is looked at that has three others on both sides along an axis, but for those far off, next to missing values.
 template <class T>
-CurveCosts curve_costs(const T* field, const Extents& extent, T inv) {
+CostsByAxis curve_costs(const T* field, const Extents& extent, T inv) {
     using L = Lanes<T>;
     using Values = typename L::Values;
     using Ints = typename L::Ints;
     using Int = typename L::Int;
     constexpr T far = 65536; // steps
     constexpr int to_fraction = std::numeric_limits<T>::digits - 1 - 11;
-    CurveCosts costs;
+    CostsByAxis all;
     const std::uint64_t n_values = extent[0] * extent[1] * extent[2] * extent[3];
     std::size_t apart = 1;
-    for (const std::uint64_t n : extent) {
+    for (std::size_t a = 0; a < 4; ++a) {
+        const std::uint64_t n = extent[a];
+        CurveCosts& costs = all[a];
         const std::size_t of_line = apart * n, inside = n > 6 ? apart * (n - 6) : 0;
         for (const T* line = field; inside > 0 && line < field + n_values; line += of_line) {
             Ints linear{}, cubic{}, points{};
@@ -42,17 +44,16 @@ CurveCosts curve_costs(const T* field, const Extents& extent, T inv) {
                 linear += ((reinterpret_cast<Ints>(of_straight) - one) >> to_fraction) & counted;
                 cubic += ((reinterpret_cast<Ints>(of_cubic) - one) >> to_fraction) & counted;
             }
-            costs.others += inside;
             for (std::uint32_t i = 0; i < L::n; ++i) {
                 costs.points += static_cast<std::uint64_t>(points[i]);
                 costs.linear += static_cast<std::uint64_t>(linear[i]);
                 costs.cubic += static_cast<std::uint64_t>(cubic[i]);
             }
         }
+        costs.others = n_values / of_line * inside - costs.points;
         apart = of_line;
     }
-    costs.others -= costs.points;
-    return costs;
+    return all;
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

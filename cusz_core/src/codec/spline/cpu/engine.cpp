@@ -86,7 +86,7 @@ private:
         v2::Front front = front_of(layout, coding, v2::Kind::spline);
         front.e = coding.step / 2;
         SampleBoxes boxes(layout);
-        const T* const sample = boxes.read<T>(read, sample_);
+        const T* const sample = boxes.read(engine, front, read, sample_);
         if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values()) return true;
         std::uint64_t others = std::uint64_t{1} << 62;
         if (coding.predictor == CUSZ_PREDICTOR_AUTO) {

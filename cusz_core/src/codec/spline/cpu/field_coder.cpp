@@ -52,13 +52,6 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
             record.live = 1;
         else if (i == 0 && !is_one_unit)
             record.go_back(mark);
-        if (i > 0) return;
-        const SplineTile<T>& tile = own.tiles[0];
-        for (std::uint32_t a = 0; a < pyramid.lattices[0].n_active; ++a) {
-            const std::uint8_t* const magnitudes = tile.of_class(tile.magnitude, 1u << a);
-            for (std::size_t at = tile.form->first_byte; at < tile.form->end_byte; ++at)
-                estimate.rough[a] += magnitudes[at] & 7u;
-        }
     };
     for (std::uint64_t j = 0; j < n; ++j, fields += front.layout.values) {
         arrays_ = make_arrays(sizes, bits_of(fields[0]), coder.quantiser[0].special);
@@ -79,16 +72,13 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
 }
 
 template <class T>
-CurveCosts FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const {
+CostsByAxis FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const {
     const Extents extent = extents_of(front.layout.ndim, front.layout.shape.data());
     const T inv = quantiser_of(static_cast<T>(front.e), 1).inv;
-    CurveCosts sum;
+    CostsByAxis sum;
     for (std::uint64_t j = 0; j < n; ++j) {
-        const CurveCosts costs = kernels_.curve_costs(fields + j * front.layout.values, extent, inv);
-        sum.linear += costs.linear;
-        sum.cubic += costs.cubic;
-        sum.points += costs.points;
-        sum.others += costs.others;
+        const CostsByAxis costs = kernels_.curve_costs(fields + j * front.layout.values, extent, inv);
+        for (std::size_t a = 0; a < 4; ++a) sum[a].add(costs[a]);
     }
     return sum;
 }

@@ -58,15 +58,13 @@ public:
 
     // What a field would be coded with.
     struct Estimate {
-        std::uint64_t bits = 0; // of its units, about
-        // By active axis of lattice 0: magnitudes of the codes of points that are odd along it alone.
-        std::array<std::uint64_t, 3> rough{};
+        std::uint64_t bits = 0;   // of its units, about
         std::uint32_t preset = 0; // without a map
     };
     // Of n fields, one after the other, that are parts of a larger one, or it is the only one.
     Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n, bool has_map);
-    // What is left of such fields by straight lines and by cubics.
-    CurveCosts curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const;
+    // What is left of such fields by straight lines and by cubics, by the layout's axes, the fastest first.
+    CostsByAxis curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const;
     // Keeps how the last one was coded, if it has but one unit and no map: then the next call of compress(), for it with
     // the same interpolation, need not code it again.
     void keep(const v2::Front& front, const Interpolation& how, std::uint32_t preset) {

@@ -1,6 +1,8 @@
 // The stages of tiles and units, compiled once per instruction set (coding.hpp, reading.hpp).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -73,17 +75,26 @@ struct MapToRead {
     std::uint32_t axes, preset, rows;
 };
 
-// Sums of the logarithms of errors, in 1/2048 bits, and of how many points; others are next to missing values.
+// What interpolating along an axis would leave to be coded: sums of the logarithms of errors, in 1/2048 bits, and of how
+// many points; others are next to missing values.
 struct CurveCosts {
     std::uint64_t linear = 0, cubic = 0, points = 0, others = 0;
 
+    std::uint64_t least() const { return std::min(linear, cubic); }
     bool tell_enough() const { return points > 64 * others; }
+    void add(const CurveCosts& of) {
+        linear += of.linear;
+        cubic += of.cubic;
+        points += of.points;
+        others += of.others;
+    }
 };
+using CostsByAxis = std::array<CurveCosts, 4>;
 
 template <class T>
 struct SplineKernels {
-    // What straight lines and cubics would leave of a field to be coded (curve_costs.hpp).
-    CurveCosts (*curve_costs)(const T* field, const Extents& extent, T inv);
+    // Of a field's axes, the fastest first (curve_costs.hpp).
+    CostsByAxis (*curve_costs)(const T* field, const Extents& extent, T inv);
     // Predicts, quantises and records a tile of lattice i; its values to predict from and magnitudes go to `fine`.
     // Returns whether some code is not 0, or a value missing.
     bool (*code)(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,

@@ -71,38 +71,62 @@ void continue_class(const Lattice& lattice, const SplineTile<T>& tile, T* values
         const std::int64_t end = extent - origin, last = std::int64_t{rows.n[a]} + rows.behind[a] - 1;
         const bool is_first = origin == 0, is_last = end <= last, even = lattice.extent[a] % 2 == 0;
         if (!is_first && !is_last) continue;
-        const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
-        const auto continue_at = [&]<class Values>(T* at, Values) { // of one row, or of a vector of them
-            const auto of = [=](std::int64_t position) {
-                Values v;
-                std::memcpy(&v, at + position * s, sizeof v);
-                return v;
-            };
-            const auto put = [=](std::int64_t position, Values v) { std::memcpy(at + position * s, &v, sizeof v); };
-            const auto continued = [](Values first, Values second) { return (first - second) + first; };
-            const auto curved = [](Values first, Values second, Values third) {
-                return T(3) * (first - second) + third;
-            };
-            if (is_first)
-                put(-1, extent == 1 ? of(0) : extent == 2 ? continued(of(0), of(1)) : curved(of(0), of(1), of(2)));
-            if (!is_last) return;
-            if (even || extent < 3)
-                put(end, extent == 1 ? of(end - 1) : continued(of(end - 1), of(end - 2)));
-            else
-                put(end, curved(of(end - 1), of(end - 2), of(end - 3)));
-            if (even && end + 1 <= last) put(end + 1, extent == 1 ? of(end - 1) : continued(of(end), of(end - 1)));
-        };
         HalfBox others = all;
         others.begin[a] = 0;
         others.end[a] = 1;
-        for_rows_in(others, [&](std::int64_t y, std::int64_t z, std::int64_t w) {
-            T* const row = values + row_at(rows, y, z, w);
-            if (a == 0) return continue_at(row, T{});
-            using L = Lanes<T>;
-            for (std::int64_t x = -std::int64_t{rows.before[0]}; x < std::int64_t{rows.n[0]} + rows.behind[0];
-                 x += L::n)
-                continue_at(row + x, typename L::Values{});
-        });
+        // Calls use(at) with the values at a position of a row, or of a vector of rows; at(position): others of them.
+        const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
+        const auto put = [&](std::int64_t position, const auto& use) {
+            const auto in_row = [&]<class Values>(T* row, Values) {
+                const Values v = use([=](std::int64_t at) {
+                    Values loaded;
+                    std::memcpy(&loaded, row + at * s, sizeof loaded);
+                    return loaded;
+                });
+                std::memcpy(row + position * s, &v, sizeof v);
+            };
+            for (std::int64_t w = others.begin[3]; w < others.end[3]; ++w)
+                for (std::int64_t z = others.begin[2]; z < others.end[2]; ++z) {
+                    T* row = values + row_at(rows, others.begin[1], z, w);
+                    for (std::int64_t y = others.begin[1]; y < others.end[1]; ++y, row += rows.stride[1]) {
+                        using L = Lanes<T>;
+                        if (a == 0)
+                            in_row(row, T{});
+                        else
+                            for (std::int64_t x = -std::int64_t{rows.before[0]}; x < rows.n[0] + rows.behind[0];
+                                 x += L::n)
+                                in_row(row + x, typename L::Values{});
+                    }
+                }
+        };
+        // From the values at a border and behind it.
+        const auto same = [](std::int64_t first) { return [=](const auto& at) { return at(first); }; };
+        const auto straight = [](std::int64_t first, std::int64_t second) {
+            return [=](const auto& at) { return (at(first) - at(second)) + at(first); };
+        };
+        const auto curved = [](std::int64_t first, std::int64_t second, std::int64_t third) {
+            return [=](const auto& at) { return T(3) * (at(first) - at(second)) + at(third); };
+        };
+        if (is_first) {
+            if (extent == 1)
+                put(-1, same(0));
+            else if (extent == 2)
+                put(-1, straight(0, 1));
+            else
+                put(-1, curved(0, 1, 2));
+        }
+        if (!is_last) continue;
+        if (extent == 1)
+            put(end, same(end - 1));
+        else if (even || extent == 2)
+            put(end, straight(end - 1, end - 2));
+        else
+            put(end, curved(end - 1, end - 2, end - 3));
+        if (!even || end + 1 > last) continue;
+        if (extent == 1)
+            put(end + 1, same(end - 1));
+        else
+            put(end + 1, straight(end, end - 1));
     }
 }
 

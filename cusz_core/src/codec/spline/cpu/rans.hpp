@@ -48,6 +48,14 @@ struct LaneMoves {
 inline constexpr LaneMoves lane_moves{};
 #endif
 
+// 1 or 0, as a number that compilers know nothing about: they would make branches of it, which would be mispredicted, or
+// vectors of four lanes.
+[[gnu::always_inline]] inline std::uint32_t opaque(bool condition) {
+    std::uint32_t number = condition;
+    asm("" : "+r"(number));
+    return number;
+}
+
 // The state of one lane.
 class OneLane {
 public:
@@ -59,10 +67,10 @@ public:
     // Codes an entry. Words go before `words`, which is moved; up to n of them are written over.
     [[gnu::always_inline]] void encode(const UnitTables& tables, const std::uint16_t* entry, std::uint16_t*& words) {
         const std::uint32_t interval = tables.interval[*entry], frequency = interval >> 16;
-        const bool full = x_ >> 20 >= frequency; // without a branch, which would be mispredicted
+        const std::uint32_t full = opaque(x_ >> 20 >= frequency);
         words[-1] = static_cast<std::uint16_t>(x_);
         words -= full;
-        x_ = full ? x_ >> 16 : x_;
+        x_ >>= 16 * full;
         x_ = (x_ / frequency << rans_bits) + x_ % frequency + (interval & 0xFFFF);
     }
     // Decodes a symbol of each lane's table. Up to n words are looked at.
@@ -84,8 +92,8 @@ private:
     // place: of the slot in the interval.
     void advance(std::uint32_t frequency, std::uint32_t place, const std::uint16_t*& words) {
         x_ = frequency * (x_ >> rans_bits) + place;
-        const bool empty = x_ < rans_low;
-        x_ = empty ? x_ << 16 | *words : x_;
+        const std::uint32_t empty = opaque(x_ < rans_low);
+        x_ = (x_ << 16 * empty) | (*words & (0 - empty));
         words += empty;
     }
 

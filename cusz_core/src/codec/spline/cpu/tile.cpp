@@ -120,8 +120,10 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
     const std::size_t n = of.n_bytes, of_classes = classes() * n;
     if (last_active_ != of.n_active || last_edge_ != of.edge || last_wide_ != of.wide || last_two_ != two_predictions) {
         const std::size_t n_values = (two_predictions ? 2 : 1) * of.n_values;
-        value = values_.reserve<T>(n_values);
-        std::fill_n(value, n_values, T{0}); // rows are worked on in whole vectors, beyond what is there
+        if (values_.bytes() < n_values * sizeof(T)) { // rows are worked on in whole vectors, beyond what is there
+            value = values_.reserve<T>(n_values);
+            std::fill_n(value, n_values, T{0});
+        }
         without = two_predictions ? value + n_values - of.n_values : nullptr;
         auto* const bytes = bytes_.reserve<std::uint8_t>(3 * of_classes + n_arrays * n);
         std::memset(bytes, 0, 3 * of_classes + n_arrays * n);
