@@ -213,7 +213,7 @@ def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
 
 
 def test_errors(run_bp: Path, config: Callable, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert fails(config(run_bp, "--variable", "t"), 2, r"there is no variable 't' \(there is 'T'\)")
+    assert fails(config(run_bp, "--variable", "t"), 2, r"no variable 't' in '\S+' \(there is 'T'\)")
     for bound in ((), ("--eb", "1")):
         assert fails(
             config(run_bp, "--variable", "time", *bound), 2, "'time': a single value.*: BP5 refuses its second"
@@ -363,10 +363,40 @@ def test_names_with_ranges_of_numbers(engine: str, config: Callable, tmp_path: P
     write(tmp_path / "run.bp", engine, [{f"level{n}/rho": V * (n + 1) for n in range(3)}])
     names = ["--variable", "level{0..2}/rho", "--format", "xml"]
     assert list(bounds_of(config(tmp_path / "run.bp", *names)[1])) == [f"level{n}/rho" for n in range(3)]
-    assert fails(config(tmp_path / "run.bp", "--variable", "level{0..3}/rho"), 2, "no variable 'level3/rho'")
     names = ["--variable", "level{0..1}/rho", "--eb", "2", "--variable", "level2/rho", "--eb", "3", "--format", "xml"]
     assert list(bounds_of(config(tmp_path / "run.bp", *names)[1]).values()) == [2, 2, 3]
     assert fails(config(tmp_path / "run.bp", "--variable", "{3..1}"), 2, "{3..1} must be of ascending numbers")
+
+
+@pytest.mark.parametrize("given", [(), ("--eb", "0.5")], ids=str)
+def test_levels_that_the_run_did_not_reach(given: tuple[str, ...], config: Callable, tmp_path: Path) -> None:
+    """Have what the last one has. What differs in more than numbers is an error."""
+    write(tmp_path / "run.bp", "BP5", [{f"level{n}/{name}": V * 4**n for n in range(2) for name in ("rho", "p")}])
+    names = ["--variable", "level{0..3}/{p,rho}", "--format", "xml", *given]
+    code, out, _err = config(tmp_path / "run.bp", *names)
+    bounds = bounds_of(out)
+    assert code == 0
+    assert list(bounds) == [f"level{n}/{name}" for n, name in [(0, "p"), (0, "rho"), (1, "p"), (1, "rho")]] + [
+        f"level{n}/{name}" for n in (2, 3) for name in ("p", "rho")
+    ]
+    for name in ("p", "rho"):
+        assert bounds[f"level2/{name}"] == bounds[f"level3/{name}"] == bounds[f"level1/{name}"]
+    assert out.count("<!-- as level1/rho -->") == 2
+    assert fails(config(tmp_path / "run.bp", "--variable", "level{0..3}/{rho,w}"), 2, "no variable 'level0/w'")
+    assert fails(config(tmp_path / "run.bp", "--variable", "level{4..6}/rho"), 2, "no variable 'level{4..6}/rho'")
+
+
+def test_wildcards_are_for_what_a_run_has(config: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "run.bp", "BP5", [{f"level{n}/{name}": V for n in range(3) for name in ("rho", "p")}])
+    names = ["--variable", "*/rho", "--eb", "2", "--variable", "level0/*", "--eb", "3", "--format", "xml"]
+    assert bounds_of(config(tmp_path / "run.bp", *names)[1]) == {
+        "level0/p": 3,
+        "level0/rho": 2,
+        "level1/rho": 2,
+        "level2/rho": 2,
+    }
+    assert cli.main(["config", "--variable", "level*/rho", "--eb", "1"]) == 2
+    assert "ADIOS2's configurations have no wildcards" in capsys.readouterr().err
 
 
 def test_names_with_ranges_of_numbers_and_no_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -569,7 +599,7 @@ def test_files_that_cannot_be_read(engine: str, tmp_path: Path) -> None:
     with pytest.raises(CuszError, match=r"empty\.bp"):
         next(sampled_variables(tmp_path / "empty.bp"))
     write(tmp_path / "run.bp", engine, [{"V": V, "W": V}])
-    with pytest.raises(ParameterError, match="there is no variable 'v'"):
+    with pytest.raises(ParameterError, match="no variable 'v'"):
         next(sampled_variables(tmp_path / "run.bp", ["v"]))
     (tmp_path / "run.bp" / "data.0").unlink()
     remarks = [variable.remark for variable in sampled_variables(tmp_path / "run.bp")]

@@ -148,7 +148,7 @@ def test_the_command(raw: Path, compressed: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--variable", "w"], 2, r"neither file has a variable 'w'; there are ids, t, text, u, v, z"),
+        (["--variable", "w"], 2, r"no variable 'w' in either file: there are ids, t, text, u, v, z"),
         (["--step", "3"], 2, "step is 3; there are 3"),
         (["--eb", "-1"], 2, "eb is -1"),
     ],

@@ -596,9 +596,9 @@ def test_selected_variables_and_steps(engine: Any, tmp_path: Path, inspect: Run)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--variable", "u"], r"'\S+run.bp' has no variable 'u' \(there is 'U'\): it has U, V, n"),
-        (["--variable", "V", "--variable", "pressure"], "has no variable 'pressure': it has U, V, n"),
-        (["--variable", "cusz/blocks/U"], "has no variable 'cusz/blocks/U'"),
+        (["--variable", "u"], r"no variable 'u' in '\S+run.bp' \(there is 'U'\): there are U, V, n"),
+        (["--variable", "V", "--variable", "pressure"], r"no variable 'pressure' in '\S+run.bp': there are U, V, n"),
+        (["--variable", "cusz/blocks/U"], "no variable 'cusz/blocks/U'"),
         (["--step", "3"], "has no step 3: it has 3, from 0 to 2"),
         (["--step", "0", "--step", "-4"], "has no step -4: it has 3, from 0 to 2"),
     ],
@@ -615,14 +615,32 @@ def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1) as out, out.step():
         for number in range(60):
             out.put(f"v{number:02}", np.ones(1))
-    with pytest.raises(cusz_core.ParameterError, match=r"there is 'v59', .* it has v00, v01, .*, v49 and 10 more$"):
+    with pytest.raises(cusz_core.ParameterError, match=r"there is 'v59', .* there are v00, v01, .*, v49 and 10 more$"):
         cz.inspect_variables(tmp_path / "run.bp", variables=["v95"])
+
+
+def test_variables_by_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In every tool alike: of inspect, diff and report."""
+    for run in ("a", "b"):
+        with cz.Writer(tmp_path / run, eb=1, variables={"level{1..9}/u": {"eb": 0.5}}) as out, out.step():
+            for level in range(3):
+                for name in ("rho", "u"):
+                    out.put(f"level{level}/{name}", np.arange(9.0))
+    found = cz.inspect_variables(tmp_path / "a", variables=["level*/u", "level{0..1}/rho"])
+    assert [one.name for one in found] == ["level0/rho", "level0/u", "level1/rho", "level1/u", "level2/u"]
+    assert [own.eb for one in found for own in one.asked if own] == [1, 1, 1, 0.5, 0.5]
+    blocks = cz.inspect_bp(tmp_path / "a", variables=["level?/u"])
+    assert [block["variable"] for block in blocks] == ["level0/u", "level1/u", "level2/u"]
+    compared = cz.compare_runs(tmp_path / "a", tmp_path / "b", variables=["level[12]/*"])
+    assert [one.variable for one in compared] == ["level1/rho", "level1/u", "level2/rho", "level2/u"]
+    assert cli.main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--variable", "level*/w"]) == 2
+    assert "no variable 'level*/w' in either file" in capsys.readouterr().err
 
 
 def test_a_file_without_variables(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1):
         pass
-    with pytest.raises(cusz_core.ParameterError, match="has no variable 'U': it has none"):
+    with pytest.raises(cusz_core.ParameterError, match=r"no variable 'U' in .*: there are none"):
         cz.inspect_bp(tmp_path / "run.bp", variables=["U"])
     assert list(cz.inspect_bp(tmp_path / "run.bp")) == []
     assert cz.inspect_variables(tmp_path / "run.bp") == []

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +43,7 @@ from .device import Binding, device_map
 from .inspecting.blocks import inspect_bp
 from .inspecting.difference import Difference, compare_runs
 from .inspecting.variables import VariableInfo, inspect_variables
-from .names import in_short, numbered, together
+from .names import chosen, fits, has_wildcard, in_short, meant, numbered, together
 from .parameters import operator_parameters
 from .plugin import plugin_path
 from .tables.stored import INTEGERS
@@ -71,8 +70,6 @@ def _listed(texts: Sequence[str], options: argparse.Namespace) -> Sequence[str]:
 
 # ---------------------------------------------------------------------------------------------------------- config
 
-_MAX_NAMES = 1000  # that one --variable stands for, for each range of numbers in it
-
 
 def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -82,7 +79,8 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
         "--variable",
         action="append",
         metavar="NAME",
-        help="repeat for more variables; level{0..4}/{rho,u} stands for ten",
+        help="repeat for more variables; level{0..4}/{rho,u} stands for ten, and with --from RUN.bp level*/rho for "
+        "those of the run",
     )
     parser.add_argument("--eb", action="append", type=number, help="once for all, or once per variable")
     parser.add_argument(
@@ -145,40 +143,29 @@ def _of_options(options: argparse.Namespace) -> list[configuration.OperatedVaria
     if any(value is not None for value in (options.relative, options.psnr, options.ratio)):
         raise UsageError("--relative, --psnr and --ratio need a run to choose bounds for: --from RUN.bp")
     names: list[str] = options.variable
+    for pattern in names:
+        if has_wildcard(pattern):
+            raise UsageError(
+                f"--variable {pattern}: ADIOS2's configurations have no wildcards; name the variables, as in "
+                "level{0..4}/rho, or a run that has them: --from RUN.bp"
+            )
     bounds = _one_per_variable("--eb", options.eb, names)
     modes = _one_per_variable("--mode", options.mode or ["abs"], names)
     return [
         _operated(name, eb, mode, options)
         for pattern, eb, mode in zip(names, bounds, modes, strict=True)
-        for name in _meant(pattern)
+        for name in meant(pattern)
     ]
-
-
-def _meant(pattern: str) -> list[str]:
-    """The names that one with braces stands for, as in level{0..4}/{rho,u}. ADIOS2's configurations have no
-    wildcards."""
-    found = re.search(r"\{(?:(\d+)\.\.(\d+)|[^{}]*,[^{}]*)\}", pattern)
-    if found is None:
-        return [pattern]
-    words = found[0][1:-1].split(",")
-    if found[1] is not None:
-        first, last = int(found[1]), int(found[2])
-        if last - first not in range(_MAX_NAMES):
-            raise UsageError(f"{found[0]} must be of ascending numbers, at most {_MAX_NAMES} of them")
-        words = [str(number).zfill(len(found[1])) for number in range(first, last + 1)]
-    return [name for word in words for name in _meant(pattern.replace(found[0], word, 1))]
 
 
 def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
     """The variables of a run, with bounds chosen by samples; what these say is printed to standard error."""
     patterns: list[str] = options.variable or []
-    meant = [_meant(pattern) for pattern in patterns]
-    names = [name for own in meant for name in own]
     given = parameters_given(options)
     eb, mode = given.pop("eb", None), given.pop("mode", None)
     if eb and any(value is not None for value in (options.relative, options.psnr, options.ratio)):
         raise UsageError("--eb gives the bound itself: leave out --relative, --psnr or --ratio")
-    if len(eb or []) > 1 and not names:
+    if len(eb or []) > 1 and not patterns:
         raise UsageError("several --eb need as many --variable")
     goals = [Goal(psnr=options.psnr, ratio=options.ratio, relative=options.relative)] * max(len(patterns), 1)
     if eb:
@@ -187,17 +174,40 @@ def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]
         goals = [Goal(eb=eb, mode=mode) for eb, mode in zip(bounds, modes, strict=True)]
     elif mode:
         raise UsageError("--mode is that of --eb, as in --eb 1e-3 --mode pw_rel: it does not choose a bound")
-    goal_of = {name: goal for own, goal in zip(meant, goals, strict=False) for name in own}
+
+    def goal_for(name: str) -> Goal:
+        of_name = [goal for pattern, goal in zip(patterns, goals, strict=False) if pattern == name]
+        of_name += [goal for pattern, goal in zip(patterns, goals, strict=False) if fits(name, pattern)]
+        return (of_name or goals)[0]
+
     proposals: list[Proposal] = []
     with progress(f"sampling {options.example}"):
-        for variable in sampled_variables(options.example, names, **given):
-            goal = goal_of.get(variable.name, goals[0])
-            proposals.append(propose(variable, goal, is_wanted=variable.name in goal_of, **given))
+        for variable in sampled_variables(options.example, patterns, **given):
+            proposals.append(propose(variable, goal_for(variable.name), is_wanted=bool(patterns), **given))
     print_proposals(proposals, sys.stderr)
-    chosen = [_operated(p.variable.name, p.eb, p.mode, options, p.comment) for p in proposals if p.eb is not None]
-    if not chosen:
+    own = [_operated(p.variable.name, p.eb, p.mode, options, p.comment) for p in proposals if p.eb is not None]
+    if not own:
         raise FailureError(f"no variable of {options.example} has been given a bound (the notes above say why)")
-    return chosen
+    return own + _of_other_levels(patterns, own, [p.variable.name for p in proposals], options)
+
+
+def _of_other_levels(
+    patterns: Sequence[str],
+    own: Sequence[configuration.OperatedVariable],
+    there: Sequence[str],
+    options: argparse.Namespace,
+) -> list[configuration.OperatedVariable]:
+    """What patterns with braces stand for besides what the run has, as levels that it did not reach: compressed as the
+    last variable that differs in numbers alone."""
+    others = []
+    for name in dict.fromkeys(name for pattern in patterns if pattern not in there for name in meant(pattern)):
+        if name in there or has_wildcard(name):
+            continue
+        like = [variable for variable in own if numbered(variable.name) == numbered(name)]
+        if not like:
+            chosen([name], there, repr(str(options.example)))  # raises an error
+        others.append(configuration.OperatedVariable(name, like[-1].parameters, f"as {like[-1].name}"))
+    return others
 
 
 def _operated(

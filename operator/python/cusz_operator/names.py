@@ -1,12 +1,93 @@
-"""Names of variables: many like ones in few words."""
+"""Names of variables: patterns that stand for several, and many like ones in few words.
+
+A pattern stands for the variable of that very name, if there is one. Otherwise braces stand for what is listed in them,
+as in level{0..4}/{rho,u}, and * ? [...] for characters, as in file names.
+"""
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
+import functools
 import re
 from collections.abc import Iterable, Sequence
 
+from cusz_core.errors import ParameterError
+
+_BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|[^{}]*,[^{}]*)\}")
+_MAX_MEANT = 1000  # by one range of numbers
+_MAX_NAMES = 50  # in an error message
 _NUMBER = re.compile(r"\d+")
 _MAX_LISTED = 4  # numbers with gaps between them; of more, the first and the last
+
+
+@functools.lru_cache(maxsize=10_000)
+def meant(pattern: str) -> tuple[str, ...]:
+    """The patterns without braces that one with braces stands for.
+
+    Raises:
+        ParameterError: a range of numbers that is not ascending, or of too many.
+    """
+    found = _BRACES.search(pattern)
+    if found is None:
+        return (pattern,)
+    words = found[0][1:-1].split(",")
+    if found[1] is not None:
+        first, last = int(found[1]), int(found[2])
+        if last - first not in range(_MAX_MEANT):
+            raise ParameterError(f"{found[0]} must be of ascending numbers, at most {_MAX_MEANT} of them")
+        words = [str(number).zfill(len(found[1])) for number in range(first, last + 1)]
+    return tuple(name for word in words for name in meant(pattern.replace(found[0], word, 1)))
+
+
+def has_wildcard(pattern: str) -> bool:
+    return any(character in pattern for character in "*?[")
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a pattern stands for a name, unless it is the very name of another one."""
+    return name == pattern or any(fnmatch.fnmatchcase(name, one) for one in meant(pattern))
+
+
+def standing_for(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names that a pattern stands for, in their order."""
+    names = list(names)
+    return [pattern] if pattern in names else [name for name in names if fits(name, pattern)]
+
+
+def chosen(patterns: Iterable[str] | None, names: Iterable[str], where: str) -> list[str]:
+    """The names that some pattern stands for, in their order; without patterns, all.
+
+    Args:
+        where: what has these names, for the message of an error.
+
+    Raises:
+        ParameterError: one stands for none.
+    """
+    names = list(names)
+    if patterns is None:
+        return names
+    found = set[str]()
+    for pattern in patterns:
+        own = standing_for(pattern, names)
+        if not own:
+            there = f"there are {listed(names)}" if names else "there are none"
+            raise ParameterError(f"no variable {pattern!r} in {where}{like(pattern, names)}: {there}")
+        found.update(own)
+    return [name for name in names if name in found]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in words, the first ones if there are many."""
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:_MAX_NAMES])} and {rest} more"
+
+
+def like(name: str, names: Iterable[str]) -> str:
+    """A hint at similar names."""
+    by_folded = {other.casefold().strip(): other for other in names}
+    near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
+    return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""
 
 
 def numbered(text: str) -> str:

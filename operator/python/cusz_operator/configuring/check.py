@@ -11,8 +11,8 @@ from typing import Any
 from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from ..inspecting.blocks import Block, inspect_bp, like, listed
-from ..names import numbered
+from ..inspecting.blocks import Block, inspect_bp
+from ..names import like, listed, numbered
 from ..parameters import NO_BOUND
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
 from ..tables.stored import FLOATS, INTEGERS

@@ -21,7 +21,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from ..adios2_calls import blocks_info, calling_adios2, extents_of, import_adios2
 from ..errors import PluginError
-from ..inspecting.blocks import like, listed
+from ..names import chosen
 from ..plugin import Plugin, without_colours
 from ..tables import blocktable, checks
 from ..tables.boxes import field_shape
@@ -99,7 +99,7 @@ def sampled_variables(
 
     Args:
         path: the .bp folder or file.
-        names: of the variables; all with values that the operator takes if it is empty.
+        names: of the variables, or patterns (`names`); all with values that the operator takes if it is empty.
         options: parameters of the compression: `fill` is no part of the value range, `predictor` decides how large the
             boxes are.
 
@@ -130,10 +130,12 @@ def sampled_variables(
             available = {name: d for name, d in io.available_variables().items() if not blocktable.is_table(name)}
         if not available:
             raise CuszError(f"{path!r}: there is no complete step in it, or no variable")
+        wanted = chosen(names or None, sorted(available), repr(path))
         for name in names:
-            _require(name, available)
-        for name, description in sorted(available.items()):
-            if description["Type"] in FLOATS | INTEGERS and (not names or name in names):
+            _require_number(name, available)
+        for name in wanted:
+            description = available[name]
+            if description["Type"] in FLOATS | INTEGERS:
                 with calling_adios2(f"tell the shape of {name!r} in {path!r}"):
                     run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
                 yield run.sampled(**options)
@@ -142,12 +144,9 @@ def sampled_variables(
             engine.close()
 
 
-def _require(name: str, available: dict[str, dict[str, str]]) -> None:
-    if name not in available:
-        raise ParameterError(
-            f"there is no variable {name!r}{like(name, available)}: the file has {listed(sorted(available))}"
-        )
-    kind = available[name]["Type"]
+def _require_number(name: str, available: dict[str, dict[str, str]]) -> None:
+    """Of a variable that is named as it is."""
+    kind = available[name]["Type"] if name in available else "float"
     if kind not in FLOATS | INTEGERS:
         raise ParameterError(f"the variable {name!r} is of type {kind}; the operator takes float, double and integers")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import math
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -19,6 +18,7 @@ from cusz_core.errors import CorruptArchiveError, ParameterError
 
 from ..adios2_calls import blocks_info, calling_adios2, closing, extents_of, import_adios2
 from ..errors import PluginError
+from ..names import chosen
 from ..plugin import PLUGIN_NAME, CaptureMemory, Plugin, refuse_several_copies, without_colours
 from ..tables import blocktable, checks
 from ..tables.boxes import begin_in_others
@@ -33,7 +33,6 @@ from ..tables.stored import (
     VERBATIM_TAG,
 )
 
-_MAX_NAMES = 50  # in a message
 #: Reading one element of a block, ADIOS2 looks at all blocks of its variable; a whole block of BP5 it finds at once. So
 #: small blocks are read whole: those with at most so many bytes for every block that it would have looked at.
 _BYTES_PER_LOOK = 16
@@ -116,7 +115,7 @@ def inspect_bp(
 
     Args:
         path: the .bp folder or file.
-        variables: names of those to list; None: all.
+        variables: names or patterns (`names`) of those to list; None: all.
         steps: numbers of those to list, from 0, or from the end if negative; None: all.
         check: also verifies the checksums of archives; a block whose payload is damaged has an `error`.
         progress: called from time to time with the part of the work that is done, from 0 to 1.
@@ -190,10 +189,8 @@ class OpenFile:
         for step in self._steps(None):
             n_steps = step.number + 1
             names.update(step.variables)
-        for name in variables or ():
-            if name not in names:
-                has = f"it has {listed(sorted(names))}" if names else "it has none"
-                raise ParameterError(f"{self._path!r} has no variable {name!r}{like(name, names)}: {has}")
+        if variables is not None:
+            variables = chosen(variables, sorted(names), repr(self._path))
         for number in steps or ():
             if not -n_steps <= number < n_steps:
                 has = f"it has {n_steps}, from 0 to {n_steps - 1}" if n_steps else "none is complete yet"
@@ -535,16 +532,3 @@ def _add_row(block: Block, row: NDArray[Any]) -> None:
         block["min"], block["max"] = float(row["min"]), float(row["max"])
     if "checksum" in block and block["checksum"] != int(row["checksum"]):
         block["error"] = "its archive is not the one that the block table describes"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in words, the first ones if there are many."""
-    rest = len(names) - _MAX_NAMES
-    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:_MAX_NAMES])} and {rest} more"
-
-
-def like(name: str, names: Iterable[str]) -> str:
-    """A hint at similar names."""
-    by_folded = {other.casefold().strip(): other for other in names}
-    near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
-    return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""

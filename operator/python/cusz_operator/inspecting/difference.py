@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
+from ..names import chosen
 from ..reading.reader import Reader
 from ..reading.steps import ReaderStep
 from ..tables.boxes import Box, Extents, first_overlap, pieces
@@ -79,7 +80,7 @@ def compare_runs(
 
     Args:
         a, b: the .bp folders; a is the original, if one of them is.
-        variables, steps: only these; None: all.
+        variables, steps: only these, by names or patterns (`names`); None: all.
         eb: the bound; None: there is none.
         mode: "abs": |a - b| <= eb; "rel": eb is a fraction of the range of a's finite values at the step; "pw_rel":
             |a - b| <= eb * |a|.
@@ -95,16 +96,13 @@ def compare_runs(
     with Reader(a, threads=threads) as first, Reader(b, threads=threads) as second:
         runs = (first, second)
         known = sorted({name for run in runs for name in run.variables})
-        for name in variables or ():
-            if name not in known:
-                raise ParameterError(f"neither file has a variable {name!r}; there are {', '.join(known) or 'none'}")
         n_steps = max(map(len, runs))
         for step in steps or ():
             if not 0 <= step < n_steps:
                 raise ParameterError(f"step is {step}; there are {n_steps}")
         work = [
             (name, step)
-            for name in (known if variables is None else [name for name in known if name in variables])
+            for name in chosen(variables, known, "either file")
             for step in (range(n_steps) if steps is None else sorted(steps))
             if any(_has(run, name, step) for run in runs)
         ]

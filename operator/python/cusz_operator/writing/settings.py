@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from cusz_core.errors import ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Parameters
 
+from ..names import fits, standing_for
 from ..tables.representation import PARTS, Stored, is_exact
 from .goals import GOALS, LIMITS, STEP, Wanted, layered, wanted_of
 
@@ -44,11 +44,7 @@ class Settings:
 
     def without_use(self) -> list[str]:
         """The names and patterns of `variables` that no array had."""
-        return [
-            pattern
-            for pattern in self._of_variable
-            if pattern not in self._seen and not any(fnmatch.fnmatchcase(name, pattern) for name in self._seen)
-        ]
+        return [pattern for pattern in self._of_variable if not standing_for(pattern, self._seen)]
 
     def own(self, name: str, array: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """What a variable has of its own, by `variables` and by what is given to `put`."""
@@ -62,7 +58,7 @@ class Settings:
         """
         if name in self._of_variable:
             return self._of_variable[name]
-        fitting = (own for pattern, own in self._of_variable.items() if fnmatch.fnmatchcase(name, pattern))
+        fitting = (own for pattern, own in self._of_variable.items() if fits(name, pattern))
         found: Mapping[str, Any] = {} if array is None else next(fitting, {})
         dtype = getattr(array, "dtype", None)
         if isinstance(dtype, np.dtype) and dtype.kind in "biu":

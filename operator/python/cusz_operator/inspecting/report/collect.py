@@ -16,6 +16,7 @@ import cusz_core
 from cusz_core import embedding, tuning
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
+from ...names import chosen
 from ...plugin import PLUGIN_NAME, without_colours
 from ...reading.reader import Reader
 from ...reading.steps import ReaderStep, fill_of
@@ -43,7 +44,7 @@ def make(
         path: the .bp folder (BP5 or BP4), whatever program wrote it.
         original: the same run without loss: uncompressed, or compressed with eb=0. Steps are compared with those of the
             same number. What either run lacks is named in `notes`.
-        variables: only these; None: all.
+        variables: only these, by names or patterns (`names`); None: all.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -75,16 +76,14 @@ def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | Non
     if not len(run):
         raise CuszError(f"{os.fspath(path)!r}: there is no complete step in it")
     names = list(run.variables)
-    for name in wanted or ():
-        run[name]  # raises an error if there is none
+    wanted = chosen(wanted, names, repr(os.fspath(path)))
     archives = _archives(run, folder)
     found, unreadable = [], []
-    for name in names:
-        if wanted is None or name in wanted:
-            try:
-                found.append(_variable(run, name, archives))
-            except UnsupportedError as error:  # in BP4, if its first array is empty
-                unreadable.append(str(error))
+    for name in wanted:
+        try:
+            found.append(_variable(run, name, archives))
+        except UnsupportedError as error:  # in BP4, if its first array is empty
+            unreadable.append(str(error))
     ranks = {int(rank) for variable in found for step in variable.steps for rank in step.table["rank"]}
     files = [file.stat() for file in folder.rglob("*") if file.is_file()]
     page = Page(
@@ -98,7 +97,7 @@ def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | Non
         variables=found,
     )
     page.notes += unreadable
-    left_out = [name for name in names if wanted is not None and name not in wanted]
+    left_out = [name for name in names if name not in wanted]
     if left_out:
         page.notes.append(f"left out, as the report was asked for others: {', '.join(left_out)}")
     for (name, step), blocks in archives.items():
