@@ -179,8 +179,15 @@ def test_variables_like_those_of_the_configuration(python: Callable, tmp_path: P
     python(NUMBERED, tmp_path / "adios2.xml", tmp_path / "run.bp", "float64")
     report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
     assert report.problems == []
-    (note,) = report.notes
-    assert "variable 'level2/T' is not compressed; level0/T is." in note
+    assert report.notes == []
+    warnings = [warning.removeprefix(f"{tmp_path / 'run.bp'}: variable ") for warning in report.warnings]
+    assert [warning.split(" is not compressed")[0] for warning in warnings] == [
+        "'T' of double",
+        "'T/level' of double",
+        "'level2/T'",
+    ]
+    assert "; level0/T is." in warnings[2]
+    assert "the configuration has no operation for it" in warnings[0]
     text = config(
         VARIABLE.replace('"T"', '"level2/T"') + VARIABLE.replace('"T"', '"level3/T"') + compressed("levels/T")
     )
@@ -192,6 +199,28 @@ def test_variables_like_those_of_the_configuration(python: Callable, tmp_path: P
     report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
     assert any("no variable 'level3/T', as of a level that this run does not have" in note for note in report.notes)
     assert not any("level3/T" in problem for problem in report.problems)
+
+
+def test_what_is_not_compressed_beside_what_is(
+    python: Callable, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Integers and small variables are worth no warning, nor is a configuration without operations."""
+
+    def found(inside: str, name: str, dtype: str = "float32", program: str = NUMBERED) -> cusz_operator.Report:
+        checked(config(inside), tmp_path)
+        python(program, tmp_path / "adios2.xml", tmp_path / name, dtype)
+        return cusz_operator.check(tmp_path / name, tmp_path / "adios2.xml")
+
+    assert found(VARIABLE, "small.bp", program=NUMBERED.replace("5000", "1023")).warnings == []
+    assert found("", "plain.bp").warnings == []
+    report = found(compressed("level0/T"), "integers.bp", "int64")
+    assert report.warnings == []
+    assert ["variable 'level2/T' is not compressed" in note for note in report.notes] == [True]
+    assert len(found(VARIABLE, "run.bp").warnings) == 3
+    command = ["check", str(tmp_path / "run.bp"), str(tmp_path / "adios2.xml")]
+    assert [cli.main(command), cli.main([*command, "--strict"])] == [0, 1]
+    warning = f"warning   {tmp_path / 'run.bp'}: variable 'T/level' of float is not compressed: "
+    assert capsys.readouterr().out.count(warning) == 2
 
 
 @pytest.mark.parametrize("engine", ["BP4", "filestream", "BP5"])

@@ -231,6 +231,7 @@ def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[
 def _add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=".bp directory, XML configuration, or both")
     parser.add_argument("--io", help="name that the program passes to DeclareIO, if the configuration has several")
+    parser.add_argument("--strict", action="store_true", help="exit status 1 after a warning, too")
     _add_all(parser)
     add_json(parser)
 
@@ -256,7 +257,7 @@ def _check(options: argparse.Namespace) -> int:
     if len(configurations) > 1 or len(runs) > 1:
         raise UsageError("one .bp directory and one configuration (.xml) can be checked at a time")
     report = check(runs[0] if runs else None, configurations[0] if configurations else None, io=options.io)
-    code = EXIT_FAILURE if report.problems else 0
+    code = EXIT_FAILURE if report.problems or (options.strict and report.warnings) else 0
     if options.json:
         print_json(report.to_dict())
         return code
@@ -279,6 +280,8 @@ def _check(options: argparse.Namespace) -> int:
         print()
     for problem in _listed(report.problems, options):
         print(f"PROBLEM   {problem}")
+    for warning in _listed(report.warnings, options):
+        print(f"warning   {warning}")
     for note in _listed(report.notes, options):
         print(f"note      {note}")
     if not report.problems:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from ..inspecting.blocks import Block, inspect_bp
-from ..names import like, listed, numbered
+from ..names import in_short, like, listed, numbered
 from ..parameters import NO_BOUND
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
 from ..tables.stored import FLOATS, INTEGERS
 from .parse import IO, Configuration, read_configuration
+from .sampling import SMALL
 
 
 @dataclasses.dataclass
@@ -49,6 +51,7 @@ class Report:
         ios: of the configuration, with the variables to be compressed.
         variables: of the file.
         problems: what is wrong.
+        warnings: what may well not be meant: a variable of float or double that is not compressed although others are.
         notes: what is worth knowing.
     """
 
@@ -56,6 +59,7 @@ class Report:
     ios: list[IO] = dataclasses.field(default_factory=list)
     variables: list[Variable] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,15 +187,25 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
         report.variables.append(variable)
         report.problems += [f"{path}: variable {name!r}: {problem}" for problem in problems]
     for name, own in sorted(blocks.items()):
-        if asked is None or name in asked or any(block["operator"] == PLUGIN_NAME for block in own):
-            continue
-        alike = [other for other in asked if numbered(other) == numbered(name)]
-        has_arrays = any(block["operator"] != "" and block["count"] != () for block in own)
-        if alike and has_arrays and own[0]["type"] in FLOATS | INTEGERS:
-            report.notes.append(
-                f"{path}: variable {name!r} is not compressed; {listed(alike)} {'is' if len(alike) == 1 else 'are'}. "
-                "ADIOS2's configurations have no wildcards: name it, too (cusz config takes 'level{0..4}/rho')"
-            )
+        if asked and name not in asked and all(block["operator"] != PLUGIN_NAME for block in own):
+            _check_without_operation(path, name, own, asked, report)
+
+
+def _check_without_operation(path: Path, name: str, own: Sequence[Block], asked: Iterable[str], report: Report) -> None:
+    kind = own[0]["type"]
+    arrays = [block["count"] for block in own if block["operator"] != "" and block["count"] != ()]
+    if not arrays or kind not in FLOATS | INTEGERS:
+        return
+    alike = [other for other in asked if numbered(other) == numbered(name)]
+    said = report.warnings if kind in FLOATS else report.notes
+    if alike:
+        are = "is" if len(alike) == 1 else "are"
+        said.append(
+            f"{path}: variable {name!r} is not compressed; {listed(in_short(alike))} {are}. "
+            "ADIOS2's configurations have no wildcards: name it, too (cusz config takes 'level{0..4}/rho')"
+        )
+    elif kind in FLOATS and max(map(math.prod, arrays)) * FLOATS[kind].itemsize >= SMALL:
+        said.append(f"{path}: variable {name!r} of {kind} is not compressed: the configuration has no operation for it")
 
 
 def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None] | None) -> tuple[Variable, list[str]]:

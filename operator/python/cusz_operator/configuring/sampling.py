@@ -39,7 +39,7 @@ _VALUES = 1 << 20  # of a sample at most, or one box
 _WHOLE = 1 << 18
 _FETCHED = 32 << 20  # bytes that ADIOS2 reads for a sample at most, or one box
 _AT_ONCE = 1 << 20  # bytes for one Get: ADIOS2 reads a block from the first to the last value of a selection
-_SMALL = 4096  # bytes: smaller blocks are not worth a bound
+SMALL = 4096  # bytes: smaller blocks are not worth a bound
 _WORTH = 1.05  # the ratio that integers must have to be packed
 
 
@@ -192,7 +192,7 @@ class _Run:
         size = round(x.size / len(chosen) if is_whole else statistics.mean(sizes))
         shapes = tuple(field_shape(block.count) for block in chosen)
         sample = tuning.Sample(x, size, stated or limits, min(share, 1.0), shapes)
-        few = sample.size * self.dtype.itemsize < _SMALL
+        few = sample.size * self.dtype.itemsize < SMALL
         remark = f"blocks of {sample.size} values are too small to be worth a bound" if few else ""
         return dataclasses.replace(known, sample=sample, has_statistics=stated is not None, remark=remark)
 
@@ -207,7 +207,7 @@ class _Run:
             values = self.read(block, (0,) * len(count), count)
             raw += values.nbytes
             packed += len(embedding.packed(values, "zstd"))
-        small = math.prod(blocks[0].count) * self.dtype.itemsize < _SMALL
+        small = math.prod(blocks[0].count) * self.dtype.itemsize < SMALL
         remark = f"blocks of {math.prod(blocks[0].count)} integers are too small to be worth it" if small else ""
         if raw <= packed * _WORTH:
             remark = "packing does not make it smaller"
