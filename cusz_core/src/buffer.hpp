@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -47,5 +48,10 @@ private:
     Memory memory_;
     std::size_t bytes_ = 0;
 };
+
+template <class T>
+bool is_aligned(const std::byte* values) {
+    return reinterpret_cast<std::uintptr_t>(values) % sizeof(T) == 0;
+}
 
 } // namespace cusz

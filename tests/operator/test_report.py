@@ -533,6 +533,7 @@ def test_the_command(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
         (["none.bp"], 1, "'none.bp' does not exist"),
         (["run.bp", "--original", "none.bp"], 1, "'none.bp' does not exist"),
         (["run.bp", "--variable", "W"], 2, "no variable 'W' in 'run.bp': there are U, V, ids, title"),
+        (["exact.bp", "--original", "run.bp"], 2, "did you mean 'run.bp' --original 'exact.bp'?"),
         (["run.bp", "-o", "."], 2, ". is a directory"),
         (["empty.bp"], 1, "empty.bp"),
     ],

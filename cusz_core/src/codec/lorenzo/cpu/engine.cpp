@@ -11,9 +11,9 @@
 #include "codec/backend.hpp"
 #include "codec/cpu/kernels.hpp"
 #include "codec/cpu/parallel.hpp"
-#include "codec/cpu/segment.hpp"
 #include "codec/lorenzo/codec.hpp"
 #include "errors.hpp"
+#include "segment.hpp"
 #include "window.hpp"
 
 namespace cusz::cpu {
@@ -26,7 +26,7 @@ struct Worker {
     Buffer payload; // one tile's, aligned and padded
     Buffer part;    // values of a tile not wanted whole
     CachedTiles cached;
-    Segment<std::uint32_t> segment;
+    Segment segment;
 
     template <class T>
     Tile<T>& tile() {

@@ -1,13 +1,189 @@
 #include "field_coder.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "archive/checksum.hpp"
+#include "codec/cpu/parallel.hpp"
+#include "errors.hpp"
 
 namespace cusz::cpu {
 
+namespace {
+
+// Of lattices from 1 on, the values their arrays take: rows are a little longer than extents, so that neighbouring
+// ones do not compete for the same places in a cache.
+std::vector<std::size_t> lay_out(Pyramid& pyramid) {
+    constexpr std::uint64_t gap = lane_room;
+    std::vector<std::size_t> sizes(pyramid.lattices.size());
+    for (std::size_t i = 1; i < sizes.size(); ++i) {
+        Lattice& lattice = pyramid.lattices[i];
+        Extents extent{}, stride{1}; // by the field's axes
+        for (std::size_t j = 0; j < 4; ++j) extent[lattice.axis[j]] = lattice.extent[j];
+        for (std::size_t a = 1; a < 4; ++a)
+            stride[a] = stride[a - 1] * extent[a - 1] + (extent[a - 1] >= 2 * gap ? gap : 0);
+        for (std::size_t j = 0; j < 4; ++j) {
+            lattice.stride[j] = stride[lattice.axis[j]];
+            Lattice& finer = pyramid.lattices[i - 1];
+            finer.coarse_stride[j] = stride[finer.axis[j]];
+        }
+        sizes[i] = static_cast<std::size_t>(stride[3] * extent[3]);
+    }
+    return sizes;
+}
+
+std::uint32_t rows_of(const Pyramid& pyramid) {
+    std::uint32_t rows = 0;
+    for (std::size_t i = 0; i < pyramid.n_coded(); ++i)
+        for (std::uint32_t phase = 1; phase <= pyramid.lattices[i].n_active; ++phase)
+            rows |= 1u << v2::row_of(i, phase);
+    return rows;
+}
+
+std::size_t first_of_lattice(const std::vector<v2::Unit>& units, std::size_t u) {
+    while (u > 1 && units[u - 1].lattice == units[u].lattice) --u;
+    return u;
+}
+
+// Payloads of an archive that is read, where a decoder may look behind them.
+template <class T>
+struct Payloads {
+    std::span<const std::byte> archive;
+    const std::vector<v2::Unit>& units;
+    const v2::Head& head;
+    std::vector<std::size_t> first; // where they begin, and where the last one ends
+
+    Payloads(std::span<const std::byte> of, const std::vector<v2::Unit>& its_units, const v2::Head& its_head,
+             std::size_t head_bytes)
+        : archive(of), units(its_units), head(its_head), first(its_units.size() + 1, head_bytes) {
+        for (std::size_t u = 0; u < units.size(); ++u)
+            first[u + 1] = first[u] + static_cast<std::size_t>(head.units[u].bytes);
+    }
+    UnitToRead unit(std::size_t u, Buffer& memory) const {
+        const std::size_t n = (first[u + 1] - first[u]) / 2;
+        const auto* payload = reinterpret_cast<const std::uint16_t*>(archive.data() + first[u]);
+        if (!is_aligned<std::uint16_t>(archive.data() + first[u]) || first[u + 1] + 2 * unit_margin > archive.size()) {
+            auto* const copy = memory.reserve<std::uint16_t>(n + unit_margin);
+            if (n > 0) std::memcpy(copy, archive.data() + first[u], 2 * n);
+            std::memset(copy + n, 0, 2 * unit_margin);
+            payload = copy;
+        }
+        return {&units[u], payload, static_cast<std::uint32_t>(n), head.units[u].log2_lanes, u == 0};
+    }
+};
+
+} // namespace
+
+template <class T>
+FieldCoder<T>::Field::Field(const v2::Front& front, const Interpolation& how, const T* end)
+    : pyramid(front.layout.ndim, front.layout.shape.data(), how.axes), sizes(lay_out(pyramid)),
+      units(v2::units_of(pyramid)), coder{pyramid, {}, static_cast<v2::Curve>(how.curve), end} {
+    for (std::size_t i = 0; i < pyramid.n_coded(); ++i) {
+        coder.quantiser.push_back(quantiser_of(static_cast<T>(front.e), v2::divisor(how.bounds, i)));
+        coder.quantiser[i].special = static_cast<Bits>(front.special);
+    }
+}
+
+template <class T>
+void FieldCoder<T>::Output::put(UnitWorker<T>& own, const UnitPayload& payload) {
+    const std::size_t bytes = 2 * std::size_t{payload.n};
+    if (threads == 1 && own.written.empty() && first_payload + in_target + bytes <= capacity) {
+        if (bytes > 0) std::memcpy(target + first_payload + in_target, payload.begin, bytes);
+        in_target += bytes;
+    } else {
+        own.written.insert(own.written.end(), payload.begin, payload.begin + payload.n);
+    }
+    all_bytes += bytes;
+}
+
+template <class T>
+void FieldCoder<T>::make_workers(int threads) {
+    if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
+}
+
+// Arrays for all lattices but the field; the top's are filled. Of those each needs only the next coarser one: every
+// second one has the same memory.
+template <class T>
+void FieldCoder<T>::make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special) {
+    const std::size_t n = sizes.size();
+    std::vector<std::size_t> at(n);
+    std::size_t values = 0;
+    for (std::size_t i = 1; i < n; ++i) {
+        at[i] = i >= 3 ? at[i - 2] : values;
+        if (i < 3) values += sizes[i] + lane_room;
+    }
+    auto* const value = lattices_.reserve<T>(values + (values + lane_room) / sizeof(T) + 1);
+    auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values);
+    arrays_.assign(n, {});
+    for (std::size_t i = 1; i < n; ++i) arrays_[i] = {value + at[i], magnitude + at[i]};
+    const T first = std::bit_cast<T>(top);
+    const bool is_finite = std::abs(first) <= std::numeric_limits<T>::max();
+    *arrays_.back().value = top != special && is_finite ? first : T{0};
+    *arrays_.back().magnitude = top == special ? special_mark : std::uint8_t{0};
+}
+
+template <class T>
+std::uint64_t FieldCoder<T>::weigh_units(const std::uint16_t* units, std::size_t n) const {
+    const std::uint64_t last =
+        n % 2 != 0 ? std::uint64_t{units[n - 1]} * checksum_weight(static_cast<std::uint32_t>(n / 2)) : 0;
+    return weigh_(units, n / 2) + last;
+}
+
+template <class T>
+void FieldCoder<T>::record_unit(const PyramidCoder<T>& coder, const v2::Unit& unit, const T* field, UnitWorker<T>& own,
+                                UnitRecord& record) {
+    const bool is_first = unit.first_tile == 0;
+    record.clear();
+    for_tiles_of(coder.pyramid, unit, [&](std::size_t i, std::uint64_t tile, std::uint32_t j) {
+        const UnitRecord::Mark mark = record.mark();
+        const bool live = kernels_.code(coder, i, tile, field, arrays_[i + 1], arrays_[i], own.memory(), record);
+        if (is_first)
+            record.live |= live;
+        else if (live)
+            record.live |= 1u << j;
+        else
+            record.go_back(mark);
+    });
+}
+
+template <class T>
+typename FieldCoder<T>::Recorded FieldCoder<T>::record(const Field& coded, const Interpolation& how, const T* field,
+                                                       int threads) {
+    const auto& units = coded.units;
+    const Sample sample(coded.pyramid.lattices[0].n_tiles, default_r);
+    Recorded recorded{units.size(), false};
+    if (sample.rate() > 1)
+        while (units[recorded.n - 1].lattice == 0 && recorded.n > 1) --recorded.n;
+    records_.resize(std::max(records_.size(), recorded.n));
+    const std::uint64_t n_values = coded.pyramid.lattices[0].values();
+    recorded.is_kept = units.size() == 1 && kept_.n_values == n_values && kept_.how == how;
+    if (recorded.is_kept)
+        std::swap(records_[0], kept_.record);
+    else
+        record_unit(coded.coder, units[0], field, worker(0), records_[0]);
+    forget();
+    for (std::size_t u = 1; u < recorded.n;) {
+        std::size_t end = u;
+        while (end < recorded.n && units[end].lattice == units[u].lattice) ++end;
+        parallel(threads, end - u, [&](std::uint64_t part, int thread) {
+            UnitWorker<T>& own = worker(thread);
+            record_unit(coded.coder, units[u + part], field, own, own.record);
+            records_[u + part].copy(own.record);
+        });
+        u = end;
+    }
+    passes_ = {n_values - 1, 0};
+    if (!recorded.is_kept) count(coded, recorded.n, sample, field, threads);
+    return recorded;
+}
+
 // Counts what is recorded, and tiles of lattice 0 that are coded for it.
 template <class T>
-void FieldCoder<T>::count(const PyramidCoder<T>& coder, const std::vector<v2::Unit>& units, std::size_t n_recorded,
-                          const Sample& sample, const T* field, int threads) {
+void FieldCoder<T>::count(const Field& coded, std::size_t n_recorded, const Sample& sample, const T* field,
+                          int threads) {
     if (!counts_) counts_ = std::make_unique<v2::Counts>();
     v2::Counts& all = *counts_ = {};
     std::vector<v2::Counts> of_others(static_cast<std::size_t>(threads - 1));
@@ -15,8 +191,8 @@ void FieldCoder<T>::count(const PyramidCoder<T>& coder, const std::vector<v2::Un
         return thread == 0 ? all : of_others[static_cast<std::size_t>(thread - 1)];
     };
     parallel(threads, n_recorded, [&](std::uint64_t u, int thread) { records_[u].count(1, of(thread)); });
-    if (n_recorded < units.size()) {
-        const Lattice& lattice = coder.pyramid.lattices[0];
+    if (n_recorded < coded.units.size()) {
+        const Lattice& lattice = coded.pyramid.lattices[0];
         std::vector<std::uint64_t> tiles;
         for (std::uint64_t t = 0; t < lattice.n_tiles; ++t)
             if (sample.counts(t)) tiles.push_back(t);
@@ -24,7 +200,7 @@ void FieldCoder<T>::count(const PyramidCoder<T>& coder, const std::vector<v2::Un
         parallel(threads, tiles.size(), [&](std::uint64_t part, int thread) {
             UnitWorker<T>& own = worker(thread);
             own.record.clear();
-            if (kernels_.code(coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(), own.record))
+            if (kernels_.code(coded.coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(), own.record))
                 own.record.count(sample.rate(), of(thread));
             again += own.tiles[0].place.points();
         });
@@ -34,27 +210,186 @@ void FieldCoder<T>::count(const PyramidCoder<T>& coder, const std::vector<v2::Un
 }
 
 template <class T>
+v2::Model FieldCoder<T>::choose_model(const Field& coded, bool is_kept) const {
+    const std::uint32_t n_axes = coded.pyramid.lattices[0].n_active;
+    return is_kept ? v2::model_of_preset(n_axes, kept_.preset)
+                   : v2::choose_model(*counts_, n_axes, rows_of(coded.pyramid));
+}
+
+template <class T>
+void FieldCoder<T>::write_units(const Field& coded, const Recorded& recorded, const std::vector<v2::MapSymbol>& map,
+                                const T* field, v2::Head& head, Output& to) {
+    const auto& units = coded.units;
+    head.units.resize(units.size());
+    to.written.resize(units.size());
+    for (UnitWorker<T>& each : workers_) each.written.clear();
+    parallel(to.threads, units.size(), [&](std::uint64_t u, int thread) {
+        if (to.all_bytes.load(std::memory_order_relaxed) > to.capacity) return;
+        UnitWorker<T>& own = worker(thread);
+        const UnitRecord* record = u < recorded.n ? &records_[u] : &own.record;
+        if (u >= recorded.n) record_unit(coded.coder, units[u], field, own, own.record);
+        const std::span<const v2::MapSymbol> its_map = u == 0 ? map : std::span<const v2::MapSymbol>();
+        const UnitPayload payload = kernels_.write(*record, *model_, its_map, u == 0, own.room);
+        head.units[u] = {2 * std::uint64_t{payload.n}, payload.log2_lanes};
+        to.written[u] = {thread, own.written.size(), record->n_special, record->n_verbatim, 0};
+        if (u > 0)
+            to.written[u].sum =
+                part_of_sum(u - first_of_lattice(units, u), weigh_units(payload.begin, payload.n), (payload.n + 1) / 2);
+        to.put(own, payload);
+    });
+}
+
+template <class T>
+std::optional<std::size_t> FieldCoder<T>::assemble(v2::Front& front, v2::Head& head, const std::vector<v2::Unit>& units,
+                                                   const Output& output) {
+    front.n_special = front.n_verbatim = 0;
+    std::uint64_t sum = 0;
+    for (std::size_t u = 0; u < units.size(); ++u) {
+        front.n_special += output.written[u].n_special;
+        front.n_verbatim += output.written[u].n_verbatim;
+        if (u == 0) continue;
+        sum += output.written[u].sum;
+        if (u + 1 < units.size() && units[u + 1].lattice == units[u].lattice) continue;
+        head.checksums.push_back(fold(sum));
+        sum = 0;
+    }
+    std::byte front_bytes[v2::max_front_bytes];
+    const std::size_t n_front = v2::write_front(front, front_bytes);
+    const std::vector<std::byte> rest = v2::write_head(front, n_front, head);
+    const std::size_t head_bytes = n_front + 4 + rest.size(), in_target = output.in_target;
+    if (head_bytes + output.all_bytes > output.capacity) return std::nullopt;
+    std::byte* const target = output.target;
+    if (in_target > 0) std::memmove(target + head_bytes, target + output.first_payload, in_target);
+    std::memcpy(target, front_bytes, n_front);
+    std::memcpy(target + n_front + 4, rest.data(), rest.size());
+    std::size_t at = head_bytes;
+    for (std::size_t u = 0; u < units.size(); ++u) {
+        const auto n = static_cast<std::size_t>(head.units[u].bytes);
+        const Written& written = output.written[u];
+        if (n > 0 && at >= head_bytes + in_target)
+            std::memcpy(target + at, worker(written.thread).written.data() + written.from, n);
+        at += n;
+    }
+    const std::size_t end_of_head = head_bytes + static_cast<std::size_t>(head.units[0].bytes);
+    const std::uint32_t checksum = v2::checksum_of_head({target, end_of_head}, n_front);
+    std::memcpy(target + n_front, &checksum, sizeof checksum);
+    return at;
+}
+
+template <class T>
+std::optional<std::size_t> FieldCoder<T>::compress(v2::Front front, const Interpolation& how, const T* field,
+                                                   int threads, std::byte* target, std::uint64_t capacity) {
+    make_workers(threads);
+    const Field coded(front, how, field + front.layout.values);
+    make_arrays(coded.sizes, bits_of(field[0]), coded.coder.quantiser[0].special);
+    front.has_axes = how.axes != AxisMasks{15, 15, 15};
+
+    const Recorded recorded = record(coded, how, field, threads);
+    const v2::Model model = choose_model(coded, recorded.is_kept);
+    std::vector<v2::MapSymbol> map;
+    if (model.has_map) map = v2::map_of(model, coded.pyramid.lattices[0].n_active, rows_of(coded.pyramid));
+    if (!model_) model_ = std::make_unique<UnitModel>();
+    model_->set(model);
+
+    v2::Head head;
+    head.how = how;
+    head.preset = model.preset;
+    head.has_map = model.has_map;
+    head.top = bits_of(field[0]);
+    Output output{target, capacity, threads, v2::max_head_bytes(coded.units.size(), coded.pyramid.n_coded()), 0, 0, {}};
+    write_units(coded, recorded, map, field, head, output);
+    if (output.all_bytes > capacity) return std::nullopt;
+    return assemble(front, head, coded.units, output);
+}
+
+template <class T>
+void FieldCoder<T>::decompress(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes,
+                               int threads, const Selection& box) {
+    make_workers(threads);
+    v2::Head head;
+    const std::size_t head_bytes = v2::read_head(archive, front, front_bytes, head);
+    const Field coded(front, head.how, nullptr);
+    const Pyramid& pyramid = coded.pyramid;
+    const auto& units = coded.units;
+    const Payloads<T> payloads(archive, units, head, head_bytes);
+    verify(archive, units, payloads.first, head, threads);
+    if (box.field == nullptr) return;
+
+    for (UnitWorker<T>& each : workers_) each.patches.clear();
+    make_arrays(coded.sizes, static_cast<Bits>(head.top), coded.coder.quantiser[0].special);
+    const std::uint32_t n_axes = pyramid.lattices[0].n_active;
+    if (!model_) model_ = std::make_unique<UnitModel>();
+    model_->set(v2::model_of_preset(n_axes, head.preset));
+    const MapToRead map{n_axes, head.preset, rows_of(pyramid)};
+    const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, coded.coder.is_wide());
+    const Destination<T> destination = destination_of<T>(pyramid, front.layout, box);
+    const auto read = [&](std::span<const std::size_t> of, int thread, const MapToRead* with_map) {
+        UnitWorker<T>& own = worker(thread);
+        UnitToRead given[units_at_once];
+        for (std::size_t j = 0; j < of.size(); ++j) given[j] = payloads.unit(of[j], own.payloads[j]);
+        kernels_.read(coded.coder, {given, of.size()}, arrays_.data(), destination, own.memory(), *model_, with_map,
+                      own.patches);
+    };
+    const std::size_t first_unit[] = {0};
+    read(first_unit, 0, head.has_map ? &map : nullptr);
+    std::vector<std::size_t> of_lattice;
+    for (std::size_t u = 1; u < units.size();) {
+        const std::size_t lattice = units[u].lattice;
+        of_lattice.clear();
+        for (; u < units.size() && units[u].lattice == lattice; ++u)
+            if (wanted[u]) of_lattice.push_back(u);
+        const std::span all(of_lattice);
+        parallel(threads, (all.size() + units_at_once - 1) / units_at_once, [&](std::uint64_t part, int thread) {
+            const std::size_t begin = part * units_at_once;
+            read(all.subspan(begin, std::min(units_at_once, all.size() - begin)), thread, nullptr);
+        });
+    }
+    for (const UnitWorker<T>& each : workers_)
+        for (const Patch& patch : each.patches) put<T>(patch, front.layout, box);
+    const T top = std::bit_cast<T>(static_cast<Bits>(head.top));
+    if (!(std::abs(top) <= std::numeric_limits<T>::max())) put<T>(Patch{{}, head.top}, front.layout, box);
+}
+
+template <class T>
+std::size_t FieldCoder<T>::scratch_bytes() const {
+    std::size_t bytes = lattices_.bytes() + (model_ ? sizeof *model_ : 0) + kept_.record.bytes();
+    bytes += counts_ ? sizeof *counts_ : 0;
+    for (const auto& each : workers_) bytes += each.bytes();
+    for (const auto& record : records_) bytes += record.bytes();
+    return bytes;
+}
+
+template <class T>
+void FieldCoder<T>::release_scratch() {
+    workers_.clear();
+    records_.clear();
+    model_.reset();
+    counts_.reset();
+    kept_ = {};
+    lattices_.release();
+}
+
+template <class T>
 typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front, const Interpolation& how,
                                                          const T* fields, std::uint64_t n, bool has_map) {
     make_workers(1);
     UnitWorker<T>& own = worker(0);
     UnitRecord& record = own.record;
-    Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), how.axes);
-    const std::vector<std::size_t> sizes = lay_out(pyramid);
-    const PyramidCoder<T> coder = coder_of(pyramid, front, how, fields + n * front.layout.values);
+    const Field coded(front, how, fields + n * front.layout.values);
+    const Pyramid& pyramid = coded.pyramid;
     const bool is_one_unit = front.layout.values <= v2::max_values_of_small_lattices;
     if (!counts_) counts_ = std::make_unique<v2::Counts>();
     *counts_ = {};
     Estimate estimate;
     const auto code = [&](std::size_t i, std::uint64_t t, const T* field) {
         const UnitRecord::Mark mark = record.mark();
-        if (kernels_.code(coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), record))
+        if (kernels_.code(coded.coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), record))
             record.live = 1;
         else if (i == 0 && !is_one_unit)
             record.go_back(mark);
     };
     for (std::uint64_t j = 0; j < n; ++j, fields += front.layout.values) {
-        arrays_ = make_arrays(sizes, bits_of(fields[0]), coder.quantiser[0].special);
+        make_arrays(coded.sizes, bits_of(fields[0]), coded.coder.quantiser[0].special);
         record.clear();
         for (std::size_t i = pyramid.n_coded(); i-- > 0;)
             for (std::uint64_t t = 0; t < pyramid.lattices[i].n_tiles; ++t) code(i, t, fields);

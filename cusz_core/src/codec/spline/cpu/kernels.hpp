@@ -27,12 +27,10 @@ struct PyramidCoder {
 };
 
 // A lattice's values to predict from and magnitudes, in arrays in the field's order of axes; null for lattice 0.
-// before: values that would lie before the first one, if the lattice were there from its beginning (modulo 2^64).
 template <class T>
 struct LatticeArrays {
     T* value = nullptr;
     std::uint8_t* magnitude = nullptr;
-    std::size_t before = 0;
 };
 
 // Throws CORRUPT. Not inline, so that no shared code is compiled for one instruction set.

@@ -137,7 +137,7 @@ void load_class_0(const Lattice& lattice, const LatticeArrays<T>& coarse, Spline
     const ClassRows& rows = form.rows[0];
     const HalfBox box = known_box(lattice, tile, 0, 9, 9), near = known_box(lattice, tile, 0, 1, 1);
     const auto& s = lattice.coarse_stride;
-    std::size_t origin = 0 - coarse.before;
+    std::size_t origin = 0;
     for (std::size_t a = 0; a < 4; ++a)
         origin += static_cast<std::size_t>(tile.place.origin[a] / (lattice.is_active(a) ? 2 : 1) * s[a]);
     const auto in_coarse = [&](std::int64_t x, std::int64_t y, std::int64_t z, std::int64_t w) {

@@ -40,7 +40,7 @@ void store_tile(const Lattice& lattice, const SplineTile<T>& tile, const Lattice
     for_rows(form.edge, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
         const TileLine line = line_of(tile, y, z, w);
         const std::array<std::uint64_t, 4> x{0, y, z, w};
-        std::size_t to = 0 - fine.before;
+        std::size_t to = 0;
         for (std::size_t a = 0; a < 4; ++a)
             to += static_cast<std::size_t>((tile.place.origin[a] + x[a]) * lattice.stride[a]);
         const std::uint8_t* even = tile.of_class(tile.magnitude, line.c) + line.byte;

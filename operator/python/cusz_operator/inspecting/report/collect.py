@@ -48,7 +48,8 @@ def make(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ParameterError: the run lacks one of `variables`, or a variable has another type or shape in the original.
+        ParameterError: the run lacks one of `variables`; a variable has another type or shape in the original; or that
+            one is compressed with an error bound, and the run is not.
         CorruptArchiveError: a file is damaged.
         PluginError: the plugin or adios2 is missing.
         UnsupportedError: matplotlib is not installed.
@@ -191,6 +192,7 @@ def _table(run: Reader, part: str, step: int, archives: dict[tuple[str, int], li
 
 def _compare(page: Page, run: Reader, exact: Reader, path: str | os.PathLike[str]) -> None:
     page.original = os.fspath(path)
+    _refuse_if_swapped(page, exact)
     if len(exact) != len(run):
         page.notes.append(
             f"the run has {_steps(len(run))}, the original {_steps(len(exact))}: common ones are compared"
@@ -209,6 +211,20 @@ def _compare(page: Page, run: Reader, exact: Reader, path: str | os.PathLike[str
     others = sorted(exact.variables.keys() - run.variables.keys())
     if others:
         page.notes.append(f"only the original has: {', '.join(others)}")
+
+
+def _refuse_if_swapped(page: Page, exact: Reader) -> None:
+    """A run that has every value as it was, compared with one that has not: then the latter is no original."""
+    bounds = [step.bounds for variable in page.variables for step in variable.steps if step.bounds is not None]
+    if any(largest > 0 for _, largest in bounds):
+        return
+    for variable in page.variables:
+        steps = exact[variable.name].steps if variable.name in exact.variables else []
+        if steps and _largest_bound(exact, variable.name, steps[-1]) > 0:
+            raise ParameterError(
+                f"{page.path!r} is nowhere compressed with an error bound, and {page.original!r}, which is given as "
+                f"the original, is: did you mean {page.original!r} --original {page.path!r}?"
+            )
 
 
 def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFacts], run: Reader, exact: Reader) -> None:
