@@ -22,10 +22,11 @@ def test_a_small_run(tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 4
     found = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    assert [(row["field"], row["rel"], row["took"]) for row in found] == [
-        (name, rel, took) for name, took in (("waves", "spline"), ("noise", "lorenzo")) for rel in (1e-2, 1e-3)
+    assert [(row["field"], row["rel"]) for row in found] == [
+        (name, rel) for name in ("waves", "noise") for rel in (1e-2, 1e-3)
     ]
     for row in found:
         assert row["as_by_size"] == ((row["spline_over_lorenzo"] < 1) == (row["took"] == "spline"))
         assert row["auto_bytes_per_value"] == row[row["took"] + "_bytes_per_value"]
-        assert (row["spline_over_lorenzo"] < 0.9) == (row["took"] == "spline")  # noise: about 1
+        assert row["took"] == "spline" or row["field"] == "noise"  # for which there is nothing between them
+        assert (row["spline_over_lorenzo"] < 0.9) == (row["field"] == "waves")

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "archive/checksum.hpp"
 #include "codec/spline/cpu/choice.hpp"
 #include "codec/spline/cpu/field_coder.hpp"
 #include "codec/spline/cpu/kernels_of_isa.hpp"
@@ -94,7 +95,7 @@ int run(const std::string& what, Arguments arguments) {
         Buffer memory;
         cpu::SampleBoxes boxes(front.layout);
         const T* const sample = boxes.read(engine, front, read, memory);
-        return cpu::choose_interpolation(engine, front, boxes, sample).how;
+        return cpu::Chooser<T>(engine, front, boxes, sample).choose(std::uint64_t{1} << 62).how;
     };
     const bool chooses = how.curve > 3;
     if (chooses) how = choose();

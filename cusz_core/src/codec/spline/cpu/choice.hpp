@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -91,16 +92,20 @@ private:
         const auto [nearest, farthest] =
             std::ranges::minmax_element(costs, {}, [&](std::uint64_t cost) { return apart(cost); });
         if (apart(*farthest) <= sum / 2) return all + static_cast<std::uint64_t>(nearest - costs.begin()) * values();
-        std::uint64_t first = 0, second = 1;
+        // Of four, the other two are as far from the mean: those are taken that differ more.
+        struct Pair {
+            std::uint64_t apart, alike, first, second;
+            auto operator<=>(const Pair&) const = default;
+        };
+        Pair best{~std::uint64_t{0}, 0, 0, 0};
         for (std::uint64_t i = 0; i < n; ++i)
-            for (std::uint64_t j = i + 1; j < n; ++j)
-                if (apart(costs[i] + costs[j], 2) < apart(costs[first] + costs[second], 2)) {
-                    first = i;
-                    second = j;
-                }
+            for (std::uint64_t j = i + 1; j < n; ++j) {
+                const auto [less, more] = std::minmax(costs[i], costs[j]);
+                best = std::min(best, Pair{apart(less + more, 2), sum - (more - less), i, j});
+            }
         number_ = 2;
-        std::copy_n(all + first * values(), values(), all);
-        return std::copy_n(all + second * values(), values(), all + values()) - number_ * values();
+        std::copy_n(all + best.first * values(), values(), all);
+        return std::copy_n(all + best.second * values(), values(), all + values()) - number_ * values();
     }
 
     Extents extent_{}, edge_{1, 1, 1, 1};
@@ -114,104 +119,130 @@ struct Choice {
     std::uint64_t bytes = 0;
 };
 
-// most: more bytes than this are too many, so that it does not matter how to interpolate if there are far more.
+// Tries interpolations on boxes of a field, one after the other, and keeps the best so far.
 template <class T>
-Choice choose_interpolation(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample,
-                            std::uint64_t most = std::uint64_t{1} << 62) {
-    v2::Front of_box = front;
-    of_box.layout = boxes.layout(front.layout.dtype);
-    const bool is_small = front.layout.values < v2::map_from, is_whole = boxes.are_whole(front.layout);
+class Chooser {
+public:
+    Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample)
+        : engine_(engine), values_(front.layout.values), boxes_(boxes), sample_(sample), of_box_(front),
+          is_small_(values_ < v2::map_from), is_whole_(boxes.are_whole(front.layout)) {
+        of_box_.layout = boxes.layout(front.layout.dtype);
+        engine_.forget();
+        by_axis_ = engine_.curve_costs(of_box_, sample, boxes.number());
+        for (const CurveCosts& of : by_axis_) costs_.add(of);
+        is_linear_ = costs_.linear < costs_.cubic;
+        // Of small fields that straight lines are not best for, six points and codes nearly always are, and do not take
+        // long.
+        best_ = with_curve(is_linear_  ? v2::Curve::linear
+                           : is_small_ ? v2::Curve::six_points_and_codes
+                                       : v2::Curve::cubic);
+        take(best_, estimate(best_));
+    }
+
+    // most: more bytes than this are too many, so that it does not matter how to interpolate if there are far more.
+    Choice choose(std::uint64_t most) {
+        if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else see about axes
+        const Pyramid pyramid(of_box_.layout.ndim, of_box_.layout.shape.data(), best_.axes);
+        if (pyramid.lattices[0].n_active == 1) {
+            attempt_linear();
+            return chosen();
+        }
+        // Smooth fields gain by smaller bounds for coarser lattices: of which points take few bits, or cost less than a
+        // fourth of one.
+        if (of_best_.bits < boxes_.number() * boxes_.values() * 8 * sizeof(T) / 64 ||
+            (!is_small_ && costs_.least() < costs_.points * 512)) {
+            Interpolation how = best_;
+            how.bounds = 1;
+            attempt(how);
+        }
+        if (!is_small_ && !is_linear_) attempt(with_curve(v2::Curve::six_points_and_codes), 32); // half as long again
+        attempt_linear();
+        leave_axes_out();
+        return chosen();
+    }
+
+private:
     using Estimate = typename FieldCoder<T>::Estimate;
-    const auto estimate = [&](const Interpolation& how) {
-        return engine.estimate(of_box, how, sample, boxes.number(), !is_small);
-    };
-    // Of small fields that straight lines are not best for, six points and codes nearly always are, and do not take long.
-    Interpolation best;
-    engine.forget();
-    const CostsByAxis by_axis = engine.curve_costs(of_box, sample, boxes.number());
-    CurveCosts costs;
-    for (const CurveCosts& of : by_axis) costs.add(of);
-    const bool is_linear = costs.linear < costs.cubic;
-    best.curve = static_cast<std::uint32_t>(is_linear  ? v2::Curve::linear
-                                            : is_small ? v2::Curve::six_points_and_codes
-                                                       : v2::Curve::cubic);
-    Estimate of_best = estimate(best);
-    if (is_whole && is_small) engine.keep(of_box, best, of_best.preset);
-    const auto chosen = [&]() -> Choice {
+    static constexpr std::uint64_t any = std::uint64_t{1} << 40;
+
+    Estimate estimate(const Interpolation& how) {
+        return engine_.estimate(of_box_, how, sample_, boxes_.number(), !is_small_);
+    }
+    void take(const Interpolation& how, const Estimate& its) {
+        best_ = how;
+        of_best_ = its;
+        if (is_whole_ && is_small_) engine_.keep(of_box_, best_, of_best_.preset);
+    }
+    // Takes what saves more than one in `least` bits.
+    bool attempt(const Interpolation& how, std::uint64_t least = any) {
+        const Estimate other = estimate(how);
+        if (other.bits + other.bits / least >= of_best_.bits) return false;
+        take(how, other);
+        return true;
+    }
+    Choice chosen() const {
         constexpr std::uint64_t of_head = 24, of_map = 200; // about
-        const std::uint64_t of_units = scaled(of_best.bits / 8, front.layout.values, boxes.number() * boxes.values());
-        return {best, of_head + of_units + (is_small ? 0 : std::min(of_map, of_units / 4))};
-    };
-    const Pyramid pyramid(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
-    const Lattice& lattice = pyramid.lattices[0];
+        const std::uint64_t of_units = scaled(of_best_.bits / 8, values_, boxes_.number() * boxes_.values());
+        return {best_, of_head + of_units + (is_small_ ? 0 : std::min(of_map, of_units / 4))};
+    }
+    Interpolation with_curve(v2::Curve curve) const {
+        Interpolation how = best_;
+        how.curve = static_cast<std::uint32_t>(curve);
+        return how;
+    }
+    void attempt_linear() { // what is left next to missing values is not known without coding it
+        if (!is_linear_ && !costs_.tell_enough()) attempt(with_curve(v2::Curve::linear));
+    }
+
     // Of axes that lattice 0 may have: the one that it costs most to interpolate along, if that is far more than others.
-    const auto roughest_of = [&](std::uint32_t axes, std::uint64_t quarters) -> std::optional<std::uint32_t> {
+    std::optional<std::uint32_t> roughest_of(std::uint32_t axes, std::uint64_t quarters) const {
         constexpr std::uint64_t sixteenth = 2048 / 16; // of a bit
         std::optional<std::uint32_t> rough, smooth;
-        const auto cost = [&](std::uint32_t a) { return by_axis[a].least() / by_axis[a].points; };
+        const auto cost = [&](std::uint32_t a) { return by_axis_[a].least() / by_axis_[a].points; };
         for (std::uint32_t a = 0; a < 4; ++a) {
-            if ((axes >> a & 1) == 0 || by_axis[a].points == 0) continue;
+            if ((axes >> a & 1) == 0 || by_axis_[a].points == 0) continue;
             if (!rough || cost(a) > cost(*rough)) rough = a;
             if (!smooth || cost(a) < cost(*smooth)) smooth = a;
         }
         return rough && cost(*rough) * 4 > cost(*smooth) * quarters + 4 * sixteenth ? rough : std::nullopt;
-    };
-    if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else see about axes
-    // Takes what saves more than one in `least` bits.
-    const auto attempt = [&](const Interpolation& how, std::uint64_t least) {
-        const Estimate other = estimate(how);
-        if (other.bits + other.bits / least >= of_best.bits) return false;
-        best = how;
-        of_best = other;
-        if (is_whole && is_small) engine.keep(of_box, best, of_best.preset);
-        return true;
-    };
-    const auto with_curve = [&](v2::Curve curve) {
-        Interpolation how = best;
-        how.curve = static_cast<std::uint32_t>(curve);
+    }
+    // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis
+    // in its place or not.
+    void leave_axes_out() {
+        std::uint32_t left_out = 0;
+        for (bool better = true; better;) {
+            const Pyramid pyramid(of_box_.layout.ndim, of_box_.layout.shape.data(), best_.axes);
+            const Lattice& finest = pyramid.lattices[0];
+            std::uint32_t active = 0;
+            for (std::uint32_t a = 0; a < finest.n_active; ++a) active |= 1u << finest.axis[a];
+            const std::optional<std::uint32_t> roughest = roughest_of(active, is_small_ ? 8 : 6);
+            if (!roughest || finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) return;
+            left_out |= 1u << *roughest;
+            const std::uint64_t least = *roughest == 0 ? 20 : any; // rows of every second point take longer
+            const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
+            better = attempt(with_axes(without, without), least);
+            if (none_instead != without && finest.n_active == 3 && finest.extent[3] > 1)
+                better |= attempt(with_axes(none_instead, none_instead), least);
+            if (!is_small_) better |= attempt(with_axes(without, 15));
+        }
+    }
+    Interpolation with_axes(std::uint32_t of_finest, std::uint32_t others) const {
+        Interpolation how = best_;
+        how.axes = {of_finest, others, others};
         return how;
-    };
-    const std::uint64_t n_bits = boxes.number() * boxes.values() * 8 * sizeof(T);
-    const bool is_four = lattice.n_active == 3 && lattice.extent[3] > 1; // axes
-    constexpr std::uint64_t any = std::uint64_t{1} << 40;
-    const auto attempt_linear = [&] { // what is left next to missing values is not known without coding it
-        if (!is_linear && !costs.tell_enough()) attempt(with_curve(v2::Curve::linear), any);
-    };
-    if (lattice.n_active == 1) {
-        attempt_linear();
-        return chosen();
     }
-    // Smooth fields gain by smaller bounds for coarser lattices.
-    if (of_best.bits < n_bits / 64) {
-        Interpolation how = best;
-        how.bounds = 1;
-        attempt(how, any);
-    }
-    if (is_small || is_linear || !attempt(with_curve(v2::Curve::six_points_and_codes), 32)) // takes half as long again
-        attempt_linear();
-    // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis in
-    // its place or not.
-    std::uint32_t left_out = 0;
-    for (bool better = true; better;) {
-        const Pyramid of_best_axes(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
-        const Lattice& finest = of_best_axes.lattices[0];
-        std::uint32_t active = 0;
-        for (std::uint32_t a = 0; a < finest.n_active; ++a) active |= 1u << finest.axis[a];
-        const std::optional<std::uint32_t> roughest = roughest_of(active, is_small ? 8 : 6);
-        if (!roughest || finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) break;
-        left_out |= 1u << *roughest;
-        const std::uint64_t least = *roughest == 0 ? 20 : any; // rows of every second point take longer
-        const auto with_axes = [&](std::uint32_t of_finest, std::uint32_t others) {
-            Interpolation how = best;
-            how.axes = {of_finest, others, others};
-            return how;
-        };
-        const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
-        better = attempt(with_axes(without, without), least);
-        if (is_four && none_instead != without) better |= attempt(with_axes(none_instead, none_instead), least);
-        if (!is_small) better |= attempt(with_axes(without, 15), any);
-    }
-    return chosen();
-}
+
+    FieldCoder<T>& engine_;
+    std::uint64_t values_; // of the field
+    const SampleBoxes& boxes_;
+    const T* sample_;
+    v2::Front of_box_;
+    bool is_small_, is_whole_; // the field; the sample
+    CostsByAxis by_axis_;
+    CurveCosts costs_; // of all axes
+    bool is_linear_ = false;
+    Interpolation best_;
+    Estimate of_best_;
+};
 
 } // namespace cusz::cpu

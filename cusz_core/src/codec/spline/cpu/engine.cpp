@@ -93,7 +93,7 @@ private:
             if (!tile) tile = std::make_unique<Tile<T>>();
             others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(), *tile);
         }
-        const Choice choice = choose_interpolation(engine, front, boxes, sample, others);
+        const Choice choice = Chooser<T>(engine, front, boxes, sample).choose(others);
         coding.interpolation = choice.how;
         return choice.bytes < others;
     }
