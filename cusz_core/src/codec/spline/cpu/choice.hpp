@@ -197,14 +197,15 @@ private:
     // Of axes that lattice 0 may have: the one that it costs most to interpolate along, if that is far more than others.
     std::optional<std::uint32_t> roughest_of(std::uint32_t axes, std::uint64_t quarters) const {
         constexpr std::uint64_t sixteenth = 2048 / 16; // of a bit
-        std::optional<std::uint32_t> rough, smooth;
         const auto cost = [&](std::uint32_t a) { return by_axis_[a].least() / by_axis_[a].points; };
+        std::uint32_t rough = 4, smooth = 4; // none yet
         for (std::uint32_t a = 0; a < 4; ++a) {
             if ((axes >> a & 1) == 0 || by_axis_[a].points == 0) continue;
-            if (!rough || cost(a) > cost(*rough)) rough = a;
-            if (!smooth || cost(a) < cost(*smooth)) smooth = a;
+            if (rough == 4 || cost(a) > cost(rough)) rough = a;
+            if (smooth == 4 || cost(a) < cost(smooth)) smooth = a;
         }
-        return rough && cost(*rough) * 4 > cost(*smooth) * quarters + 4 * sixteenth ? rough : std::nullopt;
+        if (rough == 4 || cost(rough) * 4 <= cost(smooth) * quarters + 4 * sixteenth) return std::nullopt;
+        return rough;
     }
     // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis
     // in its place or not.
