@@ -634,7 +634,7 @@ SIZE_TABLES, TABLES, PRESETS = 64, 86, 16
 SIZES_NEAR_MISSING = 8, 14, 20, 26, 32, 40  # tables whose codes the next ones have
 DELTA_TABLES = 14, 24  # of a delta after one that is 0, or is not
 MOST_DELTA = 31
-MAP_FROM = 1 << 15  # values: a map is not tried for fewer
+MAP_FROM = 1 << 13  # values: a map is not tried for fewer
 
 
 class Constants:

@@ -36,8 +36,8 @@ struct Preset {
 Preset choose_preset(const Counts& counts, std::uint32_t axes);
 // The bits that they are coded with by tables that fit, besides extra bits and those of a map.
 std::uint64_t bits_with_map(const Counts& counts);
-// Fields of fewer values are not worth a map.
-inline constexpr std::uint64_t map_from = 1u << 15;
+// Fewer values that are counted are not worth a map.
+inline constexpr std::uint64_t map_from = 1u << 13;
 
 // rows: a bit for each that occurs.
 Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows);

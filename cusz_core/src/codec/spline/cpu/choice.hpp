@@ -125,7 +125,7 @@ class Chooser {
 public:
     Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample)
         : engine_(engine), values_(front.layout.values), boxes_(boxes), sample_(sample), of_box_(front),
-          is_small_(values_ < v2::map_from), is_whole_(boxes.are_whole(front.layout)) {
+          is_small_(values_ < 32768), is_whole_(boxes.are_whole(front.layout)) {
         of_box_.layout = boxes.layout(front.layout.dtype);
         engine_.forget();
         by_axis_ = engine_.curve_costs(of_box_, sample, boxes.number());
