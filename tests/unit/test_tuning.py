@@ -62,7 +62,8 @@ def test_psnr(shape, dtype, predictor):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_ratio(shape, dtype, predictor):
     x = support.smooth(shape, dtype)
-    for ratio in (2, 5, 9):
+    # Where bounds are about as fine as the grid that the values are on, ratios jump.
+    for ratio in (2.5 if dtype == F32 else 2, 5, 9):
         found = check(x, ratio=ratio, predictor=predictor)
         # Where "auto" takes the other codec, the ratio jumps.
         assert ratio <= found.ratio < (1.1 if predictor == "auto" else 1.05) * ratio
