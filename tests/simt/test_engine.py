@@ -21,7 +21,7 @@ from simt_checks import (
     failure_of,
     refused,
 )
-from simt_fields import KINDS, Kind
+from simt_fields import KINDS, SPLINE_KINDS, Kind
 from simt_library import (
     ABS,
     AUTO,
@@ -412,7 +412,15 @@ def kernels_of(source: str) -> set[str]:
     names = re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^;{]*?\)\s+)?(\w+)\s*\(const", source)
     assert len(names) == source.count("__global__ void") > 0
     of_logs = re.findall(r"template <class T, class V>\s+__global__[^{]*?(\w+)\s*\(const", source)
-    found = set(names) - {name for *_, name in templates} - {*books, *of_logs}
+    of_axes = re.findall(
+        r"template <class T, std::uint32_t axes(, bool \w+)?>\s+__global__[^{]*?(\w+)\s*\(const", source
+    )
+    found = set(names) - {name for *_, name in [*templates, *of_axes]} - {*books, *of_logs}
+    for has_flag, name in of_axes:
+        for t, axes, flag in itertools.product(
+            ("float", "double"), "123", (", false", ", true") if has_flag else ("",)
+        ):
+            found.add(f"{name}<{t}, {axes}u{flag}>")
     for types in ("float, float", "float, double", "double, double"):  # of values and of their logarithms
         found |= {f"{name}<{types}>" for name in of_logs}
     for of_stages, name in templates:
@@ -437,7 +445,9 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
             ("smooth_rel", "smooth_1024", "mixture_8192", "lossless"), ((5000,), (70, 90), SHAPE, (3, 60, 70))
         ):
             round_trip(context, KINDS[name], shape, dtype, "lorenzo")
-        round_trip(context, KINDS["smooth"], SHAPE, dtype, "spline")
+        for shape in ((9000,), (70, 90), (9000, 2), (3000, 2, 2), (20, 33, 40), (2, 5000, 1, 2), (9, 2, 2, 300)):
+            for name in ("smooth", "smooth_loose", "spikes", "kinks", "first_axis_in_layers"):
+                round_trip(context, SPLINE_KINDS[name], shape, dtype, "spline")
         for eb in (1e-2, 1e-6):  # logarithms of either type
             x = np.exp2(support.smooth((70, 90), dtype))
             archive = context.compress(x, eb, PW_REL, field=DEVICE, archive=DEVICE)

@@ -51,17 +51,6 @@ std::uint32_t axes_to_halve(const Extents& extent, std::uint32_t mask) {
 
 Extents extents_of(int ndim, const std::uint64_t* shape) { return Tiling::by_axis(ndim, shape, shape, 1); }
 
-LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
-    LatticeTile tile{};
-    for (std::size_t a = 0; a < 4; ++a) {
-        tile.origin[a] = number % lattice.count[a] * lattice.edge[a];
-        tile.edge[a] =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - tile.origin[a]));
-        number /= lattice.count[a];
-    }
-    return tile;
-}
-
 Pyramid::Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed) {
     Extents extent = extents_of(ndim, shape); // by axis of the field, as the following
     Extents field_stride = strides_of(extent);

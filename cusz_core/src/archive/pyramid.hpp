@@ -1,6 +1,7 @@
 // The pyramid of lattices of the spline codec, and how a lattice is cut into tiles (docs/format_v2.md, section 2).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -40,20 +41,31 @@ struct Lattice {
     std::uint64_t n_tiles = 0;
     std::uint64_t first_tile = 0; // number, in the archive, of its first tile
 
-    std::uint64_t values() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
-    bool is_active(std::size_t a) const { return a < n_active; }
+    constexpr std::uint64_t values() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
+    constexpr bool is_active(std::size_t a) const { return a < n_active; }
     // Positions of the next coarser lattice along an axis.
-    std::uint64_t coarse_extent(std::size_t a) const { return is_active(a) ? (extent[a] + 1) / 2 : extent[a]; }
+    constexpr std::uint64_t coarse_extent(std::size_t a) const {
+        return is_active(a) ? (extent[a] + 1) / 2 : extent[a];
+    }
 };
 
 // Where a tile lies in its lattice.
 struct LatticeTile {
     Extents origin;
     std::array<std::uint32_t, 4> edge; // after clipping
-    std::uint32_t points() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
+    constexpr std::uint32_t points() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
 };
 
-LatticeTile tile_of(const Lattice& lattice, std::uint64_t number);
+constexpr LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
+    LatticeTile tile{};
+    for (std::size_t a = 0; a < 4; ++a) {
+        tile.origin[a] = number % lattice.count[a] * lattice.edge[a];
+        tile.edge[a] =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - tile.origin[a]));
+        number /= lattice.count[a];
+    }
+    return tile;
+}
 
 // Masks of the field's axes: of lattice 0, of lattice 1, and of all others.
 using AxisMasks = std::array<std::uint32_t, 3>;

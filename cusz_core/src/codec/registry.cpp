@@ -33,7 +33,7 @@ constexpr Codec table[] = {
         .write_header = nullptr,
         .tiles = spline::tiles,
         .on_cpu = spline::on_cpu,
-        .on_device = nullptr,
+        .on_device = CUSZ_ON_DEVICE(spline::on_device),
     },
     {
         .version = 1,

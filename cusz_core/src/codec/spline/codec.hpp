@@ -7,5 +7,6 @@ namespace cusz::spline {
 
 TileGrid tiles(const Layout& layout, const Coding& coding);
 std::unique_ptr<HostEngine> on_cpu(HostBackend& backend);
+std::unique_ptr<Engine> on_device(cuda::Queue& queue, HostBackend& cpu);
 
 } // namespace cusz::spline

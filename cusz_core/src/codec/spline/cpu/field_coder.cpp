@@ -48,32 +48,20 @@ std::size_t first_of_lattice(const std::vector<v2::Unit>& units, std::size_t u) 
     return u;
 }
 
-// Payloads of an archive that is read, where a decoder may look behind them.
-template <class T>
-struct Payloads {
-    std::span<const std::byte> archive;
-    const std::vector<v2::Unit>& units;
-    const v2::Head& head;
-    std::vector<std::size_t> first; // where they begin, and where the last one ends
-
-    Payloads(std::span<const std::byte> of, const std::vector<v2::Unit>& its_units, const v2::Head& its_head,
-             std::size_t head_bytes)
-        : archive(of), units(its_units), head(its_head), first(its_units.size() + 1, head_bytes) {
-        for (std::size_t u = 0; u < units.size(); ++u)
-            first[u + 1] = first[u] + static_cast<std::size_t>(head.units[u].bytes);
+// A unit's payload, where a decoder may look behind it.
+template <class Opened>
+UnitToRead unit_of(const Opened& opened, std::size_t u, Buffer& memory) {
+    const std::byte* const begin = opened.archive.data() + opened.first[u];
+    const std::size_t n = (opened.first[u + 1] - opened.first[u]) / 2;
+    const auto* payload = reinterpret_cast<const std::uint16_t*>(begin);
+    if (!is_aligned<std::uint16_t>(begin) || opened.first[u + 1] + 2 * unit_margin > opened.archive.size()) {
+        auto* const copy = memory.reserve<std::uint16_t>(n + unit_margin);
+        if (n > 0) std::memcpy(copy, begin, 2 * n);
+        std::memset(copy + n, 0, 2 * unit_margin);
+        payload = copy;
     }
-    UnitToRead unit(std::size_t u, Buffer& memory) const {
-        const std::size_t n = (first[u + 1] - first[u]) / 2;
-        const auto* payload = reinterpret_cast<const std::uint16_t*>(archive.data() + first[u]);
-        if (!is_aligned<std::uint16_t>(archive.data() + first[u]) || first[u + 1] + 2 * unit_margin > archive.size()) {
-            auto* const copy = memory.reserve<std::uint16_t>(n + unit_margin);
-            if (n > 0) std::memcpy(copy, archive.data() + first[u], 2 * n);
-            std::memset(copy + n, 0, 2 * unit_margin);
-            payload = copy;
-        }
-        return {&units[u], payload, static_cast<std::uint32_t>(n), head.units[u].log2_lanes, u == 0};
-    }
-};
+    return {&opened.coded.units[u], payload, static_cast<std::uint32_t>(n), opened.head.units[u].log2_lanes, u == 0};
+}
 
 } // namespace
 
@@ -85,6 +73,14 @@ FieldCoder<T>::Field::Field(const v2::Front& front, const Interpolation& how, co
         coder.quantiser.push_back(quantiser_of(static_cast<T>(front.e), v2::divisor(how.bounds, i)));
         coder.quantiser[i].special = static_cast<Bits>(front.special);
     }
+}
+
+template <class T>
+FieldCoder<T>::Opened::Opened(std::span<const std::byte> of, const v2::Front& its_front, std::size_t front_bytes)
+    : archive(of), front(its_front), head_bytes(v2::read_head(archive, front, front_bytes, head)),
+      coded(front, head.how, nullptr), first(coded.units.size() + 1, head_bytes) {
+    for (std::size_t u = 0; u < coded.units.size(); ++u)
+        first[u + 1] = first[u] + static_cast<std::size_t>(head.units[u].bytes);
 }
 
 template <class T>
@@ -107,18 +103,18 @@ void FieldCoder<T>::make_workers(int threads) {
 // Arrays for all lattices but the field; the top's are filled. Of those each needs only the next coarser one: every
 // second one has the same memory.
 template <class T>
-void FieldCoder<T>::make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special) {
+void FieldCoder<T>::make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from) {
     const std::size_t n = sizes.size();
     std::vector<std::size_t> at(n);
     std::size_t values = 0;
-    for (std::size_t i = 1; i < n; ++i) {
-        at[i] = i >= 3 ? at[i - 2] : values;
-        if (i < 3) values += sizes[i] + lane_room;
+    for (std::size_t i = from; i < n; ++i) {
+        at[i] = i >= from + 2 ? at[i - 2] : values;
+        if (i < from + 2) values += sizes[i] + lane_room;
     }
     auto* const value = lattices_.reserve<T>(values + (values + lane_room) / sizeof(T) + 1);
     auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values);
     arrays_.assign(n, {});
-    for (std::size_t i = 1; i < n; ++i) arrays_[i] = {value + at[i], magnitude + at[i]};
+    for (std::size_t i = from; i < n; ++i) arrays_[i] = {value + at[i], magnitude + at[i]};
     const T first = std::bit_cast<T>(top);
     const bool is_finite = std::abs(first) <= std::numeric_limits<T>::max();
     *arrays_.back().value = top != special && is_finite ? first : T{0};
@@ -303,35 +299,51 @@ std::optional<std::size_t> FieldCoder<T>::compress(v2::Front front, const Interp
 }
 
 template <class T>
+void FieldCoder<T>::read_units(const Opened& opened, std::span<const std::size_t> units,
+                               const Destination<T>& destination, int thread) {
+    UnitWorker<T>& own = worker(thread);
+    UnitToRead given[units_at_once];
+    for (std::size_t j = 0; j < units.size(); ++j) given[j] = unit_of(opened, units[j], own.payloads[j]);
+    const Pyramid& pyramid = opened.coded.pyramid;
+    const MapToRead map{pyramid.lattices[0].n_active, opened.head.preset, rows_of(pyramid)};
+    const bool has_map = opened.head.has_map && units[0] == 0;
+    kernels_.read(opened.coded.coder, {given, units.size()}, arrays_.data(), destination, own.memory(), *model_,
+                  has_map ? &map : nullptr, own.patches);
+}
+
+template <class T>
+typename FieldCoder<T>::FirstUnit FieldCoder<T>::decompress_first(const Opened& opened) {
+    make_workers(1);
+    worker(0).patches.clear();
+    const Field& coded = opened.coded;
+    const std::size_t from = opened.first_lattice();
+    make_arrays(coded.sizes, static_cast<Bits>(opened.head.top), coded.coder.quantiser[0].special, from);
+    if (!model_) model_ = std::make_unique<UnitModel>();
+    model_->set(v2::model_of_preset(coded.pyramid.lattices[0].n_active, opened.head.preset));
+    const std::size_t first_unit[] = {0};
+    read_units(opened, first_unit, {}, 0);
+    return {arrays_[from], *model_, worker(0).patches};
+}
+
+template <class T>
 void FieldCoder<T>::decompress(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes,
                                int threads, const Selection& box) {
     make_workers(threads);
-    v2::Head head;
-    const std::size_t head_bytes = v2::read_head(archive, front, front_bytes, head);
-    const Field coded(front, head.how, nullptr);
-    const Pyramid& pyramid = coded.pyramid;
-    const auto& units = coded.units;
-    const Payloads<T> payloads(archive, units, head, head_bytes);
-    verify(archive, units, payloads.first, head, threads);
+    const Opened opened(archive, front, front_bytes);
+    const Pyramid& pyramid = opened.coded.pyramid;
+    const auto& units = opened.coded.units;
+    const Bits top_bits = static_cast<Bits>(opened.head.top);
+    verify(opened, threads);
     if (box.field == nullptr) return;
 
     for (UnitWorker<T>& each : workers_) each.patches.clear();
-    make_arrays(coded.sizes, static_cast<Bits>(head.top), coded.coder.quantiser[0].special);
-    const std::uint32_t n_axes = pyramid.lattices[0].n_active;
+    make_arrays(opened.coded.sizes, top_bits, opened.coded.coder.quantiser[0].special);
     if (!model_) model_ = std::make_unique<UnitModel>();
-    model_->set(v2::model_of_preset(n_axes, head.preset));
-    const MapToRead map{n_axes, head.preset, rows_of(pyramid)};
-    const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, coded.coder.is_wide());
+    model_->set(v2::model_of_preset(pyramid.lattices[0].n_active, opened.head.preset));
+    const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, opened.coded.coder.is_wide());
     const Destination<T> destination = destination_of<T>(pyramid, front.layout, box);
-    const auto read = [&](std::span<const std::size_t> of, int thread, const MapToRead* with_map) {
-        UnitWorker<T>& own = worker(thread);
-        UnitToRead given[units_at_once];
-        for (std::size_t j = 0; j < of.size(); ++j) given[j] = payloads.unit(of[j], own.payloads[j]);
-        kernels_.read(coded.coder, {given, of.size()}, arrays_.data(), destination, own.memory(), *model_, with_map,
-                      own.patches);
-    };
     const std::size_t first_unit[] = {0};
-    read(first_unit, 0, head.has_map ? &map : nullptr);
+    read_units(opened, first_unit, destination, 0);
     std::vector<std::size_t> of_lattice;
     for (std::size_t u = 1; u < units.size();) {
         const std::size_t lattice = units[u].lattice;
@@ -341,13 +353,13 @@ void FieldCoder<T>::decompress(std::span<const std::byte> archive, const v2::Fro
         const std::span all(of_lattice);
         parallel(threads, (all.size() + units_at_once - 1) / units_at_once, [&](std::uint64_t part, int thread) {
             const std::size_t begin = part * units_at_once;
-            read(all.subspan(begin, std::min(units_at_once, all.size() - begin)), thread, nullptr);
+            read_units(opened, all.subspan(begin, std::min(units_at_once, all.size() - begin)), destination, thread);
         });
     }
     for (const UnitWorker<T>& each : workers_)
         for (const Patch& patch : each.patches) put<T>(patch, front.layout, box);
-    const T top = std::bit_cast<T>(static_cast<Bits>(head.top));
-    if (!(std::abs(top) <= std::numeric_limits<T>::max())) put<T>(Patch{{}, head.top}, front.layout, box);
+    const T top = std::bit_cast<T>(top_bits);
+    if (!(std::abs(top) <= std::numeric_limits<T>::max())) put<T>(Patch{{}, top_bits}, front.layout, box);
 }
 
 template <class T>
@@ -419,8 +431,9 @@ CostsByAxis FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, 
 }
 
 template <class T>
-void FieldCoder<T>::verify(std::span<const std::byte> archive, const std::vector<v2::Unit>& units,
-                           const std::vector<std::size_t>& first, const v2::Head& head, int threads) {
+void FieldCoder<T>::verify(const Opened& opened, int threads) const {
+    const auto& [archive, front, head, head_bytes, coded, first] = opened;
+    const auto& units = coded.units;
     std::vector<std::atomic<std::uint64_t>> sums(head.checksums.size());
     std::vector<std::size_t> lattice(units.size()), place(units.size());
     for (std::size_t u = 2; u < units.size(); ++u) {

@@ -71,6 +71,31 @@ public:
     }
     void forget() { kept_.n_values = 0; }
 
+    // A field as it is coded.
+    struct Field {
+        Pyramid pyramid;
+        std::vector<std::size_t> sizes; // of the arrays of lattices from 1 on
+        std::vector<v2::Unit> units;
+        PyramidCoder<T> coder;
+
+        Field(const v2::Front& front, const Interpolation& how, const T* end);
+        Field(const Field&) = delete;
+    };
+    // An archive, and where its units begin and the last one ends.
+    struct Opened {
+        std::span<const std::byte> archive;
+        const v2::Front& front;
+        v2::Head head;
+        std::size_t head_bytes;
+        Field coded;
+        std::vector<std::size_t> first;
+
+        // Its head has been verified. Throws CORRUPT.
+        Opened(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes);
+        // The lattice whose points those of unit 0 are, which others are decoded from.
+        std::size_t first_lattice() const { return coded.units[0].lattice; }
+    };
+
     // The archive of a field that is not empty nor constant, whose bound front.e may be. Returns its length; nothing if
     // it is more than `capacity` bytes. front: counters are set.
     std::optional<std::size_t> compress(v2::Front front, const Interpolation& how, const T* field, int threads,
@@ -81,19 +106,18 @@ public:
     void decompress(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes, int threads,
                     const Selection& box);
 
+    // Decodes unit 0 alone, so that others can be decoded elsewhere.
+    struct FirstUnit {
+        LatticeArrays<T> lattice; // its first one
+        const UnitModel& model;
+        std::span<const Patch> patches;
+    };
+    FirstUnit decompress_first(const Opened& opened);
+
     std::size_t scratch_bytes() const;
     void release_scratch();
 
 private:
-    // A field as it is coded.
-    struct Field {
-        Pyramid pyramid;
-        std::vector<std::size_t> sizes; // of the arrays of lattices from 1 on
-        std::vector<v2::Unit> units;
-        PyramidCoder<T> coder;
-
-        Field(const v2::Front& front, const Interpolation& how, const T* end);
-    };
     // Units that are recorded before their tables are known: all but those of lattice 0, or these, too, if all of it is
     // counted.
     struct Recorded {
@@ -123,7 +147,8 @@ private:
 
     UnitWorker<T>& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
     void make_workers(int threads);
-    void make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special);
+    // from: of lattices from this one on.
+    void make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from = 1);
     std::uint64_t weigh_units(const std::uint16_t* units, std::size_t n) const;
 
     Recorded record(const Field& coded, const Interpolation& how, const T* field, int threads);
@@ -139,8 +164,10 @@ private:
     std::optional<std::size_t> assemble(v2::Front& front, v2::Head& head, const std::vector<v2::Unit>& units,
                                         const Output& output);
 
-    void verify(std::span<const std::byte> archive, const std::vector<v2::Unit>& units,
-                const std::vector<std::size_t>& first, const v2::Head& head, int threads);
+    void verify(const Opened& opened, int threads) const;
+    // Decodes units of a lattice, up to units_at_once of them.
+    void read_units(const Opened& opened, std::span<const std::size_t> units, const Destination<T>& destination,
+                    int thread);
     std::vector<bool> wanted_units(const Pyramid& pyramid, const std::vector<v2::Unit>& units, const Layout& layout,
                                    const Selection& box, bool is_wide) const;
 

@@ -13,8 +13,8 @@
 #endif
 
 #include "archive/v2/frame.hpp"
+#include "codec/spline/unit_tables.hpp"
 #include "simd/isa.hpp"
-#include "tables.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 

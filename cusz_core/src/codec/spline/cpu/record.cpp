@@ -1,8 +1,8 @@
 #include "record.hpp"
 
+#include "codec/spline/unit_tables.hpp"
 #include "errors.hpp"
 #include "kernels.hpp"
-#include "tables.hpp"
 
 namespace cusz::cpu {
 

@@ -1,17 +1,20 @@
-"""The spline codec has no kernels: what lies on a device goes through the host, to the same archives and values. What
-the codec chooses, or "auto", follows from boxes of the field, and only these are copied for it."""
+"""The spline codec on a device: the same archives and values as the CPU's. Kernels decode; what is compressed goes
+through the host. What the codec chooses, or "auto", follows from boxes of the field, and only these are copied for it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import math
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from simt_checks import check_identity, cpu_archive, same_as_cpu, status_of_check
 from simt_fields import SPLINE_KINDS as KINDS
-from simt_library import DEVICE, HOST, REL, Context, Library, Status, dtype_code
+from simt_library import CPU, DEVICE, HOST, REL, Context, Library, Status, dtype_code
 
+import format_v2
 import spline_kinds
 import support
 from support import DTYPES, F32
@@ -30,7 +33,10 @@ def test_kinds_and_shapes(
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor=predictor)
 
 
+#: Of one to three active axes, with lattices of several units, and such as are thin along some axes or cut into long
+#: tiles.
 LARGE = [(300_001,), (257, 1000), (70, 50, 99), (9, 17, 33, 40), (80, 5, 5, 60)]
+THIN = [(2, 5000), (3, 3, 3000), (3000, 3, 3), (2, 2, 2, 700), (600, 2, 2, 2), (70, 2, 65), (65, 70, 2), (4097, 1, 2)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -43,6 +49,57 @@ def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: 
         x.reshape(-1)[7::5003] = np.nan
         for predictor in PREDICTORS:
             check_identity(reused, x, 1e-2, fill=1e20, predictor=predictor)
+
+
+def test_kernels_decode(simt: Library, context: Context) -> None:
+    """Of a field nothing is copied but what a lattice of 4096 points, decoded on the host, takes."""
+    for x in (spline_kinds.waves((70, 50, 99), F32), spline_kinds.waves((5, 9, 5), F32)):
+        archive, decoded = cpu_archive(context, x, 1e-3, predictor="spline"), x.nbytes
+        with simt.memory(DEVICE, x.nbytes) as field, simt.memory(DEVICE, archive) as source:
+            before, copied = simt.launches, simt.bytes_to_host
+            context.decompress_into(field, source)
+            assert (simt.launches > before) == (x.size > 4096)
+            assert simt.bytes_to_host - copied < 2 * len(archive) + 2000
+            assert field.get() == context.decompress(archive, decoded, backend=CPU)
+
+
+@support.cases("name, shape, dtype", KINDS, THIN, DTYPES)
+def test_thin_fields(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    kind = KINDS[name]
+    check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(9000,), (90, 131), (20, 33, 40)], ids=str)
+def test_values_that_are_no_codes(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Special and verbatim ones, finite and not, and codes of all sizes, in every lattice."""
+    kinds = support.integers(math.prod(shape), 0, 40, 5).reshape(shape)
+    x = support.smooth(shape, dtype)
+    for kind, value in enumerate((np.nan, np.inf, -np.inf, 1e30, 40, -90, 500, -7000)):
+        x[kinds == kind] = value
+    x.reshape(-1)[0] = np.inf
+    check_identity(reused, x, 1e-3, predictor="spline", fill=40)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(9000,), (90, 131), (20, 33, 40)], ids=str)
+def test_damaged_units(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """With checksums that fit: refused, or taken for the same values, as by the CPU."""
+    x = support.smooth(shape, dtype)
+    x.reshape(-1)[::37] = np.inf
+    data = cpu_archive(reused, x, 1e-3, predictor="spline")
+    units = [unit for _, of_lattice in format_v2.parts(data).lattices for unit in of_lattice if unit[1] > unit[0]]
+    found = set()
+    for number, (begin, end) in enumerate(units[-6:]):
+        places = [begin, begin + 1, begin + 2, begin + 5, end - 2, end - 1]
+        for i, at in enumerate([*places, *support.integers(12, begin, end, 60 + number).tolist()]):
+            mutant = bytearray(data)
+            mutant[at] ^= 1 << (i + number) % 8
+            format_v2.seal(mutant)
+            found.add(same_as_cpu(reused, bytes(mutant), x.nbytes, f"byte {at}"))
+            mutant[at] ^= 1  # and with others
+            assert same_as_cpu(reused, bytes(mutant), x.nbytes, f"byte {at}, not sealed") == Status.CORRUPT
+    assert Status.CORRUPT in found
 
 
 def test_only_boxes_are_copied_for_a_choice(simt: Library, reused: Context) -> None:

@@ -7,7 +7,7 @@
 
 #include "archive/v2/tables.hpp"
 
-namespace cusz::cpu {
+namespace cusz {
 
 // What is coded is listed as entries: table * 256 + symbol. Behind the tables of symbols come those of groups' flags, by
 // their j, and one that codes nothing.
@@ -24,4 +24,4 @@ struct UnitTables {
 };
 const UnitTables& unit_tables();
 
-} // namespace cusz::cpu
+} // namespace cusz

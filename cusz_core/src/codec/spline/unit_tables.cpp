@@ -1,6 +1,6 @@
-#include "tables.hpp"
+#include "unit_tables.hpp"
 
-namespace cusz::cpu {
+namespace cusz {
 
 UnitTables::UnitTables() {
     using namespace v2;
@@ -30,4 +30,4 @@ const UnitTables& unit_tables() {
     return *made;
 }
 
-} // namespace cusz::cpu
+} // namespace cusz

@@ -1,0 +1,101 @@
+// The host interface of the spline codec's kernels (kernels.cu). They code and decode lattices of more than 4096 points;
+// smaller ones, which share unit 0, are the CPU's. Pointers are device pointers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "archive/pyramid.hpp"
+#include "archive/quantiser.hpp"
+#include "archive/tiling.hpp"
+#include "archive/v2/frame.hpp"
+#include "archive/v2/tables.hpp"
+
+namespace cusz::cuda {
+
+// Where a unit's payload is, in units of length.
+struct UnitPlace {
+    std::uint64_t begin;
+    std::uint32_t n, log2_lanes;
+};
+
+// Codes between kernels. Others than these say that the field has, at the point's place, the value's bits or the code.
+inline constexpr std::int32_t special_code = -32768, verbatim_code = -32767, large_code = -32766;
+
+// A lattice, the next coarser one, and the payloads of its units.
+template <class T>
+struct DeviceLattice {
+    Lattice lattice;
+    Quantiser<T> quantiser;
+    v2::Curve curve;
+    const T* coarse;
+    const std::uint8_t* coarse_magnitude;
+    T* fine; // null: of lattice 0
+    std::uint8_t* fine_magnitude;
+    T* field;
+    // By tile and coding order: what contexts take from the coarser lattice, and then codes.
+    std::uint16_t* codes;
+    const UnitPlace* units; // of the lattice
+    const std::uint16_t* payloads;
+};
+
+enum class UnitError : std::uint32_t {
+    none,
+    live_tiles,
+    states,
+    early_end,
+    extra_bits,
+    special_value,
+    beyond_limit,
+    late_end
+};
+
+// The result of reading. Must be zeroed first.
+struct ReadResult {
+    std::uint64_t error;        // of the first bad unit: ~((number + 1) << 8 | UnitError); or 0
+    std::uint64_t checksum[64]; // by lattice
+};
+
+template <class T>
+struct ReadArguments {
+    DeviceLattice<T> of;
+    std::uint32_t lattice, n_units;
+    std::uint64_t first_unit;
+    const std::uint32_t* slots;          // by table and slot (codec/spline/tables.hpp)
+    const std::uint8_t* table_of;        // by phase, less 1, and place, 128 of each
+    const std::uint16_t* flag_frequency; // by context of groups
+    bool decode;                         // or only sum up
+    ReadResult* result;
+};
+
+// Values that are put into the field where no tile has them.
+template <class T>
+struct PutArguments {
+    struct Value {
+        std::uint64_t at;
+        typename Traits<T>::Bits bits;
+    };
+    const Value* values;
+    std::uint32_t n;
+    T* field;
+};
+
+// Bytes of shared memory that values_kernel needs.
+template <class T>
+std::size_t value_memory_bytes(const Lattice& lattice, v2::Curve curve);
+// What the current device has.
+std::size_t max_shared_bytes();
+
+// Each launches one kernel on the stream. Throws Error(DEVICE).
+template <class T>
+void find_fixed_contexts(const DeviceLattice<T>& lattice, cudaStream_t stream);
+template <class T>
+void read_units(const ReadArguments<T>& arguments, cudaStream_t stream);
+template <class T>
+void find_values(const DeviceLattice<T>& lattice, cudaStream_t stream);
+template <class T>
+void put_values(const PutArguments<T>& arguments, cudaStream_t stream);
+
+} // namespace cusz::cuda

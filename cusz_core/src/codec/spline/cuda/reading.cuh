@@ -1,0 +1,288 @@
+// Takes a unit's payload to codes (docs/format_v2.md, section 8); by a warp.
+#pragma once
+
+#include "archive/checksum.hpp"
+#include "contexts.cuh"
+
+namespace cusz::cuda {
+
+// Memory of a warp. fits: tiles are no longer along any axis than full ones, but for lattices that are thin along some.
+template <std::uint32_t axes, bool fits>
+struct UnitMemory {
+    using Full = Boxes<FullTile<axes>, 0, 1>;
+    static constexpr std::uint32_t class_points = max_tile_values >> axes; // of a full tile
+    // Codes that later phases look at, of all classes but the first and the last one, with their margins.
+    static constexpr std::uint32_t near_codes() {
+        if (!fits) return 9728; // 2 x 2 x 2 x 512 points
+        std::uint32_t all = 1, of_class_0 = 1;
+        for (std::uint32_t a = 0; a < axes; ++a) {
+            all *= tile_edges(axes)[a] + 1;
+            of_class_0 *= tile_edges(axes)[a] / 2 + 1;
+        }
+        return std::max(all - of_class_0 - class_points, 2u);
+    }
+    // Points of a phase, and groups with flags.
+    static constexpr std::uint32_t most_points = fits && axes > 1 ? axes * class_points : max_tile_values / 2;
+    static constexpr std::uint32_t most_flags = fits ? most_points / v2::max_group_points : most_points;
+
+    TilePlace place;
+    Array<std::uint16_t, near_codes()> code;
+    Array<std::uint8_t, most_points> entry; // of a phase: contexts, and then symbols
+    Array<std::uint8_t, most_flags> flag;   // contexts, and then flags
+};
+
+// Memory of a block, for what its warps look up.
+struct ReadTables {
+    Array<std::uint8_t, 3 * 128> table_of;
+    Array<std::uint16_t, v2::n_group_contexts> flag_frequency;
+};
+
+class UnitReader {
+public:
+    __device__ UnitReader(const std::uint16_t* payload, const UnitPlace& unit)
+        : payload_(payload + unit.begin), n_(unit.n), lanes_(1u << unit.log2_lanes) {
+        live_ = payload_[0];
+        const std::uint32_t first = 1 + 2 * lane();
+        words_ = 1 + 2 * lanes_;
+        has_states_ = words_ <= n_;
+        if (has_states_ && lane() < lanes_)
+            state_ = payload_[first] | static_cast<std::uint32_t>(payload_[first + 1]) << 16;
+        extra_units_ = has_states_ ? n_ - words_ : 0;
+        has_states_ = __all_sync(whole_warp, has_states_ && (lane() >= lanes_ || state_ >= v2::rans_low)) != 0;
+    }
+
+    __device__ std::uint32_t live() const { return live_; }
+    __device__ bool has_states() const { return has_states_; }
+    __device__ bool ends_early() const { return words_ > n_; }
+    __device__ bool has_extra_bits() const { return extra_bits_ <= 16 * extra_units_; }
+    // Whether everything is used up, and nothing is left over.
+    __device__ bool is_finished() const {
+        const std::uint32_t used = (extra_bits_ + 15) / 16;
+        const bool good = words_ + used == n_ && (extra_bits_ % 16 == 0 || payload_[words_] >> extra_bits_ % 16 == 0);
+        return __all_sync(whole_warp, good && (lane() >= lanes_ || state_ == v2::rans_low)) != 0;
+    }
+
+    // Replaces contexts of groups by their flags.
+    template <std::uint32_t room>
+    __device__ void flags(const ReadTables& tables, Array<std::uint8_t, room>& flag, std::uint32_t n) {
+        for (std::uint32_t first = 0; first < n; first += lanes_) {
+            const std::uint32_t i = first + lane();
+            const bool active = lane() < lanes_ && i < n;
+            const std::uint32_t frequency = active ? tables.flag_frequency[flag[i]] : 0,
+                                others = v2::rans_total - frequency, slot = state_ % v2::rans_total;
+            const bool is_set = slot >= others;
+            advance(active, is_set ? frequency : others, is_set ? slot - others : slot);
+            if (active) flag[i] = is_set ? 1 : 0;
+        }
+    }
+    // Replaces contexts of values by their symbols.
+    template <std::uint32_t room>
+    __device__ void symbols(const std::uint32_t* slots, const std::uint8_t* table_of, Array<std::uint8_t, room>& entry,
+                            std::uint32_t n) {
+        for (std::uint32_t first = 0; first < n; first += lanes_) {
+            const std::uint32_t i = first + lane();
+            const bool active = lane() < lanes_ && i < n;
+            std::uint32_t slot = 0;
+            if (active) slot = slots[table_of[entry[i]] * v2::rans_total + state_ % v2::rans_total];
+            advance(active, (slot >> 8 & (v2::rans_total - 1)) + 1, slot >> 20);
+            if (active) entry[i] = static_cast<std::uint8_t>(slot);
+        }
+    }
+    // So many extra bits of every lane, in their order.
+    __device__ std::uint64_t extra(std::uint32_t bits) {
+        const std::uint32_t end = warp_inclusive_sum(bits), begin = extra_bits_ + end - bits;
+        extra_bits_ += __shfl_sync(whole_warp, end, warp_lanes - 1);
+        if (bits == 0) return 0;
+        std::uint64_t value = 0;
+        std::uint32_t have = 0;
+        for (std::uint32_t unit = begin / 16; have < bits; ++unit) {
+            const std::uint64_t here = unit < extra_units_ ? payload_[n_ - 1 - unit] : 0;
+            const std::uint32_t skipped = have == 0 ? begin % 16 : 0;
+            value |= here >> skipped << have;
+            have += 16 - skipped;
+        }
+        return bits == 64 ? value : value & ((std::uint64_t{1} << bits) - 1);
+    }
+
+private:
+    // A step of the lanes that are active. place: of the slot in the interval.
+    __device__ void advance(bool active, std::uint32_t frequency, std::uint32_t place) {
+        if (active) state_ = frequency * (state_ >> v2::rans_bits) + place;
+        const bool is_empty = active && state_ < v2::rans_low;
+        const std::uint32_t empty = __ballot_sync(whole_warp, is_empty);
+        if (is_empty) {
+            const std::uint32_t word = words_ + static_cast<std::uint32_t>(__popc(empty & ((1u << lane()) - 1)));
+            state_ = state_ << 16 | (word < n_ ? payload_[word] : 0);
+        }
+        words_ += static_cast<std::uint32_t>(__popc(empty));
+    }
+
+    const std::uint16_t* payload_;
+    std::uint32_t n_, lanes_, state_ = v2::rans_low, words_, extra_units_, extra_bits_ = 0, live_;
+    bool has_states_;
+};
+
+// The tiles of a unit. Returns what is wrong with it.
+template <class T, class Memory, class Tile>
+__device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tables, UnitReader& unit, const Tile& tile,
+                               Memory& shared) {
+    constexpr std::uint32_t axes = Tile::axes;
+    const Boxes<Tile, 0, 1> boxes{tile};
+    const TilePlace& place = shared.place;
+    const std::uint32_t of_class_0 = boxes.size(0);
+    std::uint16_t* const code = &shared.code[0] - of_class_0;
+    if constexpr (axes > 1) { // what lies beyond the tile stays 0
+        const std::uint32_t n = boxes.begin((1u << axes) - 1) - of_class_0;
+        for (std::uint32_t i = lane(); i < n; i += warp_lanes) shared.code[i] = 0;
+        __syncwarp();
+    }
+    UnitError error = UnitError::none;
+    for (std::uint32_t phase = 1; phase <= axes; ++phase) {
+        std::uint32_t n_flags = 0;
+        for_classes<axes>(phase, [&](auto constant) {
+            constexpr std::uint32_t c = constant;
+            const ClassGroups<Tile> groups{tile, c};
+            const bool has_flags = points(tile, c) >= v2::least_with_flags;
+            const std::uint16_t* const fixed = a.of.codes + place.first_code + first_of_class(tile, c, false);
+            const std::uint32_t first = first_of_class(tile, c, true), n = groups.number();
+            for (std::uint32_t g = 0; g < n; ++g) {
+                const auto group = groups[g];
+                std::uint32_t weight = 0;
+#pragma unroll
+                for (std::uint32_t half = 0; half < v2::max_group_points; half += warp_lanes) {
+                    int x[4];
+                    std::uint32_t number;
+                    if (!ClassGroups<Tile>::point(group, half + lane(), x, number)) continue;
+                    const auto of_fixed = FixedContext::unpacked(fixed[group.first + number]);
+                    const std::uint32_t context = context_of<c>(of_fixed, boxes, code, x);
+                    shared.entry[first + group.first + number] = static_cast<std::uint8_t>(context);
+                    weight += weight_of(context);
+                }
+                if (!has_flags) continue;
+                weight = warp_sum(weight);
+                if (lane() == 0) shared.flag[n_flags] = static_cast<std::uint8_t>(group_context(weight));
+                ++n_flags;
+            }
+        });
+        __syncwarp();
+        unit.flags(tables, shared.flag, n_flags);
+        __syncwarp();
+
+        // Calls use(c, group, number of the first of its values among those that are coded, whether it is significant).
+        const auto for_groups = [&](const auto& use) {
+            std::uint32_t flag = 0, coded = 0;
+            for_classes<axes>(phase, [&](auto constant) {
+                constexpr std::uint32_t c = constant;
+                const ClassGroups<Tile> groups{tile, c};
+                const bool has_flags = points(tile, c) >= v2::least_with_flags;
+                const std::uint32_t n = groups.number();
+                for (std::uint32_t g = 0; g < n; ++g) {
+                    const auto group = groups[g];
+                    const bool is_significant = !has_flags || shared.flag[flag] != 0;
+                    flag += has_flags ? 1 : 0;
+                    use(constant, group, coded, is_significant);
+                    coded += is_significant ? group.n : 0;
+                }
+            });
+            return coded;
+        };
+        const std::uint32_t n_coded =
+            for_groups([&](auto c, const auto& group, std::uint32_t coded, bool is_significant) {
+                const std::uint32_t first = first_of_class(tile, c, true) + group.first;
+                if (!is_significant || first == coded) return;
+                std::uint8_t context[2]{};
+                for (std::uint32_t half = 0; half < 2; ++half)
+                    if (half * warp_lanes + lane() < group.n)
+                        context[half] = shared.entry[first + half * warp_lanes + lane()];
+                __syncwarp();
+                for (std::uint32_t half = 0; half < 2; ++half)
+                    if (half * warp_lanes + lane() < group.n)
+                        shared.entry[coded + half * warp_lanes + lane()] = context[half];
+                __syncwarp();
+            });
+        __syncwarp();
+        unit.symbols(a.slots, &tables.table_of[(phase - 1) * 128], shared.entry, n_coded);
+        __syncwarp();
+        for_groups([&](auto constant, const auto& group, std::uint32_t coded, bool is_significant) {
+            constexpr std::uint32_t c = constant;
+            std::uint16_t* const to = a.of.codes + place.first_code + first_of_class(tile, c, false) + group.first;
+#pragma unroll
+            for (std::uint32_t half = 0; half < v2::max_group_points; half += warp_lanes) {
+                int x[4];
+                std::uint32_t number;
+                const bool is_inside = ClassGroups<Tile>::point(group, half + lane(), x, number);
+                std::uint32_t symbol = v2::zero_symbol;
+                if (is_inside && is_significant) symbol = shared.entry[coded + number];
+                auto value = static_cast<std::int32_t>(symbol) - static_cast<std::int32_t>(v2::zero_symbol);
+                bool missing = false;
+                std::int32_t stored = value;
+                if (__any_sync(whole_warp, symbol >= v2::first_bucket)) {
+                    const bool is_code = symbol >= v2::first_bucket && symbol < v2::special;
+                    const v2::Meaning meaning = is_code ? v2::meaning_of(symbol) : v2::Meaning{value, 0};
+                    const std::uint64_t bits = unit.extra(symbol == v2::verbatim ? 8 * sizeof(T) : meaning.extra_bits);
+                    missing = symbol == v2::special || symbol == v2::verbatim;
+                    const auto in_field =
+                        static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, a.of.lattice.field_stride);
+                    if (is_code) {
+                        constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
+                        const auto taken = static_cast<std::int32_t>(bits);
+                        stored = value = symbol == v2::escape ? (taken ^ sign) - sign : meaning.first + taken;
+                        if (value > v2::max_code || value < -v2::max_code) error = UnitError::beyond_limit;
+                        if (value < -32765 || value > 32767) {
+                            stored = large_code;
+                            a.of.field[in_field] = std::bit_cast<T>(
+                                static_cast<typename Traits<T>::Bits>(static_cast<std::uint32_t>(value)));
+                        }
+                    } else if (missing) {
+                        value = 0;
+                        stored = symbol == v2::special ? special_code : verbatim_code;
+                        if (symbol == v2::verbatim) {
+                            const auto given = static_cast<typename Traits<T>::Bits>(bits);
+                            if (given == a.of.quantiser.special) error = UnitError::special_value;
+                            a.of.field[in_field] = std::bit_cast<T>(given);
+                        }
+                    }
+                }
+                if (!is_inside) continue;
+                to[number] = static_cast<std::uint16_t>(stored);
+                if constexpr (c != (1u << axes) - 1) code[boxes.at(c, x)] = NearCode::packed(value, missing);
+            }
+        });
+        __syncwarp();
+        if (unit.ends_early()) return UnitError::early_end;
+        if (!unit.has_extra_bits()) return UnitError::extra_bits;
+        if (__any_sync(whole_warp, error == UnitError::special_value)) return UnitError::special_value;
+        if (__any_sync(whole_warp, error == UnitError::beyond_limit)) return UnitError::beyond_limit;
+    }
+    return UnitError::none;
+}
+
+template <std::uint32_t axes, bool fits, class T>
+__device__ UnitError read_unit(const ReadArguments<T>& a, const ReadTables& tables, std::uint32_t number,
+                               UnitMemory<axes, fits>& shared) {
+    const UnitPlace unit = a.of.units[number];
+    if (unit.n == 0) return UnitError::none;
+    const auto first_tile = static_cast<std::uint64_t>(number) * v2::tiles_of_unit;
+    const auto n_tiles =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(+v2::tiles_of_unit, a.of.lattice.n_tiles - first_tile));
+    UnitReader reader(a.of.payloads, unit);
+    if (reader.live() == 0 || reader.live() >> n_tiles != 0) return UnitError::live_tiles;
+    if (!reader.has_states()) return UnitError::states;
+    for (std::uint32_t t = 0; t < n_tiles; ++t) {
+        if ((reader.live() >> t & 1) == 0) continue;
+        __syncwarp();
+        if (lane() == 0) shared.place = place_of(a.of, first_tile + t);
+        __syncwarp();
+        const auto read = [&](const auto& tile) { return read_tile(a, tables, reader, tile, shared); };
+        UnitError error;
+        const std::uint32_t* const edge = shared.place.edge;
+        if (fits && shared.place.is_full)
+            error = read(FullTile<axes>{});
+        else
+            error = read(ClippedTile<axes>{{edge[0], edge[1], edge[2], edge[3]}});
+        if (error != UnitError::none) return error;
+    }
+    return reader.is_finished() ? UnitError::none : UnitError::late_end;
+}
+
+} // namespace cusz::cuda

@@ -1,0 +1,253 @@
+// The points of a tile by class, and where arrays have them (docs/format_v2.md, section 2). Extents of full tiles are
+// constants; others have the same functions.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "device/block.cuh"
+#include "kernels.hpp"
+
+namespace cusz::cuda {
+
+template <std::uint32_t c>
+using Class = std::integral_constant<std::uint32_t, c>;
+
+// Calls use(Class<c>) for the classes of a phase.
+template <std::uint32_t axes, class Use>
+__device__ void for_classes(std::uint32_t phase, const Use& use) {
+    const auto one = [&]<std::uint32_t c>(Class<c> constant) {
+        if constexpr (c < (1u << axes))
+            if (static_cast<std::uint32_t>(std::popcount(c)) == phase) use(constant);
+    };
+    one(Class<1>{});
+    one(Class<2>{});
+    one(Class<4>{});
+    one(Class<3>{});
+    one(Class<5>{});
+    one(Class<6>{});
+    one(Class<7>{});
+}
+// Calls use(Class<a>) for the axes that a class is odd along, ascending.
+template <std::uint32_t c, class Use>
+__device__ void for_odd_axes(const Use& use) {
+    if constexpr ((c & 1) != 0) use(Class<0>{});
+    if constexpr ((c & 2) != 0) use(Class<1>{});
+    if constexpr ((c & 4) != 0) use(Class<2>{});
+}
+
+template <std::uint32_t of_axes>
+struct FullTile {
+    static constexpr std::uint32_t axes = of_axes;
+    // Half coordinates of a class along an axis.
+    static constexpr std::uint32_t n(std::uint32_t, std::uint32_t a) { return a < axes ? tile_edges(axes)[a] / 2 : 1; }
+};
+template <std::uint32_t of_axes>
+struct ClippedTile {
+    static constexpr std::uint32_t axes = of_axes;
+    std::uint32_t edge[4];
+    __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const {
+        return a < axes ? (edge[a] + 1 - (c >> a & 1)) / 2 : edge[a];
+    }
+};
+
+template <class Tile>
+__device__ constexpr std::uint32_t points(const Tile& tile, std::uint32_t c) {
+    return tile.n(c, 0) * tile.n(c, 1) * tile.n(c, 2) * tile.n(c, 3);
+}
+
+// Where a class's points begin in coding order: in the tile, behind class 0's, or in their phase.
+template <class Tile>
+__device__ constexpr std::uint32_t first_of_class(const Tile& tile, std::uint32_t c, bool in_phase) {
+    const int phase = std::popcount(c);
+    std::uint32_t first = 0;
+    for (std::uint32_t other = 1; other < 1u << Tile::axes; ++other) {
+        const int of_other = std::popcount(other);
+        if ((of_other == phase && other < c) || (of_other < phase && !in_phase)) first += points(tile, other);
+    }
+    return first;
+}
+template <class Tile>
+__device__ constexpr std::uint32_t points_of_phase(const Tile& tile, std::uint32_t phase) {
+    std::uint32_t n = 0;
+    for (std::uint32_t c = 1; c < 1u << Tile::axes; ++c)
+        n += static_cast<std::uint32_t>(std::popcount(c)) == phase ? points(tile, c) : 0;
+    return n;
+}
+
+// Groups of a class. Of a group's 64 slots those beyond the tile are empty.
+template <class Tile>
+struct ClassGroups {
+    const Tile& tile;
+    std::uint32_t c;
+
+    static constexpr std::uint32_t edge(std::uint32_t a) { return group_edges(Tile::axes)[a]; }
+    __device__ constexpr std::uint32_t along(std::uint32_t a) const { return (tile.n(c, a) + edge(a) - 1) / edge(a); }
+    __device__ constexpr std::uint32_t number() const { return along(0) * along(1) * along(2) * along(3); }
+
+    struct Place {
+        std::uint32_t origin[4], length[4];
+        std::uint32_t first, n; // in the order of the class
+    };
+    __device__ constexpr Place operator[](std::uint32_t g) const {
+        Place place{};
+        place.n = 1;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            place.origin[a] = g % along(a) * edge(a);
+            place.length[a] = std::min(edge(a), tile.n(c, a) - place.origin[a]);
+            place.n *= place.length[a];
+            g /= along(a);
+        }
+        // All groups of the layers before this one; in its layer those of the rows before; in its row those before.
+        std::uint32_t before = 1;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            std::uint32_t behind = 1;
+            for (std::uint32_t b = a + 1; b < 4; ++b) behind *= place.length[b];
+            place.first += before * place.origin[a] * behind;
+            before *= tile.n(c, a);
+        }
+        return place;
+    }
+    // The number of a point in the order of the class.
+    __device__ constexpr std::uint32_t order(const int (&x)[4]) const {
+        std::uint32_t order = 0, before = 1, step = 1, length[4]{};
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            const std::uint32_t origin = static_cast<std::uint32_t>(x[a]) / edge(a) * edge(a);
+            length[a] = std::min(edge(a), tile.n(c, a) - origin);
+        }
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            const std::uint32_t in_group = static_cast<std::uint32_t>(x[a]) % edge(a);
+            std::uint32_t slower = 1;
+            for (std::uint32_t b = a + 1; b < 4; ++b) slower *= length[b];
+            order += before * (static_cast<std::uint32_t>(x[a]) - in_group) * slower + in_group * step;
+            before *= tile.n(c, a);
+            step *= length[a];
+        }
+        return order;
+    }
+    // Half coordinates of a slot, and its number among those of the group that are not empty. Returns whether it is not.
+    __device__ static constexpr bool point(const Place& place, std::uint32_t slot, int (&x)[4], std::uint32_t& number) {
+        bool is_inside = true;
+        std::uint32_t step = 1;
+        number = 0;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            const std::uint32_t in_group = slot % edge(a);
+            is_inside = is_inside && in_group < place.length[a];
+            x[a] = static_cast<int>(place.origin[a] + in_group);
+            number += in_group * step;
+            step *= place.length[a];
+            slot /= edge(a);
+        }
+        return is_inside;
+    }
+};
+
+// One array for each class, with so many positions more before and behind it along active axes that it is even along.
+template <class Tile, std::uint32_t of_before, std::uint32_t of_behind>
+struct Boxes {
+    static constexpr std::uint32_t before = of_before, behind = of_behind;
+    Tile tile;
+
+    static constexpr bool has_margin(std::uint32_t c, std::uint32_t a) { return a < Tile::axes && (c >> a & 1) == 0; }
+    __device__ constexpr std::uint32_t length(std::uint32_t c, std::uint32_t a) const {
+        return tile.n(c, a) + (has_margin(c, a) ? before + behind : 0);
+    }
+    __device__ constexpr std::uint32_t stride(std::uint32_t c, std::uint32_t a) const {
+        std::uint32_t stride = 1;
+        for (std::uint32_t b = 0; b < a; ++b) stride *= length(c, b);
+        return stride;
+    }
+    __device__ constexpr std::uint32_t size(std::uint32_t c) const { return stride(c, 4); }
+    __device__ constexpr std::uint32_t begin(std::uint32_t c) const {
+        std::uint32_t at = 0;
+        for (std::uint32_t other = 0; other < c; ++other) at += size(other);
+        return at;
+    }
+    __device__ constexpr std::uint32_t at(std::uint32_t c, const int (&x)[4]) const {
+        std::uint32_t at = begin(c);
+        for (std::uint32_t a = 0; a < 4; ++a)
+            at += (static_cast<std::uint32_t>(x[a]) + (has_margin(c, a) ? before : 0)) * stride(c, a);
+        return at;
+    }
+    // Half coordinates of a class's position by its number in the class's array.
+    __device__ constexpr void point(std::uint32_t c, std::uint32_t number, int (&x)[4]) const {
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            x[a] = static_cast<int>(number % length(c, a)) - static_cast<int>(has_margin(c, a) ? before : 0);
+            number /= length(c, a);
+        }
+    }
+    // Whether a position is in the tile.
+    __device__ constexpr bool is_own(std::uint32_t c, const int (&x)[4]) const {
+        bool is_own = true;
+        for (std::uint32_t a = 0; a < Tile::axes; ++a)
+            if (has_margin(c, a)) is_own = is_own && x[a] >= 0 && x[a] < static_cast<int>(tile.n(c, a));
+        return is_own;
+    }
+};
+
+// Where a tile lies. Half coordinates are relative to it.
+struct TilePlace {
+    std::uint64_t field, fine, coarse; // offsets of its first point
+    std::uint64_t first_code;          // of its points in coding order, class 0's included
+    std::uint32_t edge[4];
+    int begin[4], end[4]; // of the even positions that the lattice has
+    std::uint32_t live;
+    bool is_full;
+};
+
+// The tile with this number; by one thread.
+template <class T>
+__device__ TilePlace place_of(const DeviceLattice<T>& of, std::uint64_t number) {
+    const Lattice& lattice = of.lattice;
+    const LatticeTile tile = tile_of(lattice, number);
+    TilePlace place{};
+    place.is_full = true;
+    std::uint64_t before = 1, behind = tile.points();
+    for (std::uint32_t a = 0; a < 4; ++a) {
+        const bool active = lattice.is_active(a);
+        const std::uint64_t origin = tile.origin[a], half = origin / (active ? 2 : 1);
+        place.edge[a] = tile.edge[a];
+        place.is_full = place.is_full && tile.edge[a] == tile_edges(lattice.n_active)[a];
+        place.field += origin * lattice.field_stride[a];
+        place.fine += origin * lattice.stride[a];
+        place.coarse += half * lattice.coarse_stride[a];
+        // Positions further away than a tile is long are not asked for.
+        const std::uint64_t left = lattice.coarse_extent(a) - half;
+        place.begin[a] = -static_cast<int>(std::min<std::uint64_t>(half, 2 * max_tile_values));
+        place.end[a] = static_cast<int>(std::min<std::uint64_t>(left, 2 * max_tile_values));
+        behind /= tile.edge[a];
+        place.first_code += before * origin * behind;
+        before *= lattice.extent[a];
+    }
+    const UnitPlace& unit = of.units[number / v2::tiles_of_unit];
+    place.live = unit.n == 0 ? 0 : of.payloads[unit.begin] >> number % v2::tiles_of_unit & 1;
+    return place;
+}
+// Whether the lattice has a class's position.
+template <std::uint32_t axes>
+__device__ bool is_known(const TilePlace& place, std::uint32_t c, const int (&x)[4]) {
+    bool known = true;
+    for (std::uint32_t a = 0; a < axes; ++a)
+        if ((c >> a & 1) == 0) known = known && x[a] >= place.begin[a] && x[a] < place.end[a];
+    return known;
+}
+
+// Calls work(tile) with the form of the tile.
+template <std::uint32_t axes, class Work>
+__device__ auto with_form(const TilePlace& place, const Work& work) {
+    if (place.is_full) return work(FullTile<axes>{});
+    return work(ClippedTile<axes>{{place.edge[0], place.edge[1], place.edge[2], place.edge[3]}});
+}
+
+// Offset of a class's point from the tile's first one.
+template <class Tile>
+__device__ std::int64_t offset_of(std::uint32_t c, const int (&x)[4], const Extents& stride) {
+    std::int64_t offset = 0;
+    for (std::uint32_t a = 0; a < 4; ++a) {
+        const int at = a < Tile::axes ? 2 * x[a] + static_cast<int>(c >> a & 1) : x[a];
+        offset += at * static_cast<std::int64_t>(stride[a]);
+    }
+    return offset;
+}
+
+} // namespace cusz::cuda
