@@ -13,4 +13,13 @@ TileGrid tiles(const Layout& layout, const Coding& coding) {
     return grid;
 }
 
+v2::Front front_of(const Layout& layout, const Coding& coding, v2::Kind kind) {
+    v2::Front front{.kind = kind, .layout = layout};
+    front.is_relative = coding.mode == CUSZ_REL;
+    front.has_fill = coding.has_fill;
+    front.eb = coding.eb;
+    front.special = coding.special;
+    return front;
+}
+
 } // namespace cusz::spline

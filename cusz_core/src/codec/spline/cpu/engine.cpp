@@ -16,15 +16,6 @@ namespace cusz::cpu {
 
 namespace {
 
-v2::Front front_of(const Layout& layout, const Coding& coding, v2::Kind kind) {
-    v2::Front front{.kind = kind, .layout = layout};
-    front.is_relative = coding.mode == CUSZ_REL;
-    front.has_fill = coding.has_fill;
-    front.eb = coding.eb;
-    front.special = coding.special;
-    return front;
-}
-
 // How many of the values a field begins with are the same.
 template <class T>
 std::uint64_t n_same(const T* field, std::uint64_t n) {
@@ -83,7 +74,7 @@ private:
     template <class T>
     bool choose_as(FieldCoder<T>& engine, std::unique_ptr<Tile<T>>& tile, const Layout& layout, Coding& coding,
                    const BoxReader& read) {
-        v2::Front front = front_of(layout, coding, v2::Kind::spline);
+        v2::Front front = spline::front_of(layout, coding, v2::Kind::spline);
         front.e = coding.step / 2;
         SampleBoxes boxes(layout);
         const T* const sample = boxes.read(engine, front, read, sample_);
@@ -104,7 +95,7 @@ private:
                                                 std::uint64_t capacity) {
         if (n_same(field, layout.values) == layout.values) {
             const auto first = bits_of(field[0]);
-            const v2::Front front = front_of(layout, coding, v2::Kind::constant);
+            const v2::Front front = spline::front_of(layout, coding, v2::Kind::constant);
             std::byte bytes[v2::max_front_bytes + 4 + sizeof(T)];
             const std::size_t n = v2::write_front(front, bytes), end = n + 4 + sizeof first;
             std::memcpy(bytes + n + 4, &first, sizeof first);
@@ -115,7 +106,7 @@ private:
             return end;
         }
         if (coding.step == 0) return std::nullopt;
-        v2::Front front = front_of(layout, coding, v2::Kind::spline);
+        v2::Front front = spline::front_of(layout, coding, v2::Kind::spline);
         front.e = coding.step / 2;
         return engine.compress(front, coding.interpolation, field, threads, target, capacity);
     }

@@ -326,6 +326,44 @@ typename FieldCoder<T>::FirstUnit FieldCoder<T>::decompress_first(const Opened& 
 }
 
 template <class T>
+LatticeArrays<T> FieldCoder<T>::code_first(Field& coded, const T* points) {
+    make_workers(1);
+    records_.resize(std::max<std::size_t>(records_.size(), 1));
+    auto& lattices = coded.pyramid.lattices;
+    const std::size_t from = coded.units[0].lattice;
+    Extents extent{}, apart{}, stride{1}; // by the field's axes: of the points in the field, and where they are now
+    for (std::size_t j = 0; j < 4; ++j) {
+        extent[lattices[from].axis[j]] = lattices[from].extent[j];
+        apart[lattices[from].axis[j]] = lattices[from].field_stride[j];
+    }
+    for (std::size_t a = 1; a < 4; ++a) stride[a] = stride[a - 1] * extent[a - 1];
+    for (std::size_t i = from; i < lattices.size(); ++i)
+        for (std::size_t j = 0; j < 4; ++j) {
+            const std::uint32_t a = lattices[i].axis[j];
+            lattices[i].field_stride[j] = lattices[i].field_stride[j] / apart[a] * stride[a];
+        }
+    coded.coder.end = points + lattices[from].values();
+    make_arrays(coded.sizes, bits_of(points[0]), coded.coder.quantiser[0].special, from);
+    record_unit(coded.coder, coded.units[0], points, worker(0), records_[0]);
+    return arrays_[from];
+}
+
+template <class T>
+typename FieldCoder<T>::WrittenFirst FieldCoder<T>::write_first(const Field& coded, const v2::Counts& others) {
+    const UnitRecord& record = records_[0];
+    if (!counts_) counts_ = std::make_unique<v2::Counts>();
+    *counts_ = others;
+    record.count(1, *counts_);
+    const v2::Model model = choose_model(coded, false);
+    std::vector<v2::MapSymbol> map;
+    if (model.has_map) map = v2::map_of(model, coded.pyramid.lattices[0].n_active, rows_of(coded.pyramid));
+    if (!model_) model_ = std::make_unique<UnitModel>();
+    model_->set(model);
+    const UnitPayload payload = kernels_.write(record, *model_, map, true, worker(0).room);
+    return {model, *model_, payload, record.n_special, record.n_verbatim, record.live != 0};
+}
+
+template <class T>
 void FieldCoder<T>::decompress(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes,
                                int threads, const Selection& box) {
     make_workers(threads);

@@ -114,6 +114,19 @@ public:
     };
     FirstUnit decompress_first(const Opened& opened);
 
+    // Codes unit 0 alone, of a field whose other units are coded elsewhere: first its lattices, from the points of the
+    // first one, one after another by the field's axes. Returns what other lattices are predicted from.
+    LatticeArrays<T> code_first(Field& coded, const T* points);
+    // Then its payload, when others are counted.
+    struct WrittenFirst {
+        v2::Model model;
+        const UnitModel& tables;
+        UnitPayload payload;
+        std::uint64_t n_special, n_verbatim;
+        bool live;
+    };
+    WrittenFirst write_first(const Field& coded, const v2::Counts& others);
+
     std::size_t scratch_bytes() const;
     void release_scratch();
 

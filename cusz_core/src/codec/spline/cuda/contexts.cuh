@@ -6,23 +6,6 @@
 
 namespace cusz::cuda {
 
-__device__ inline std::uint32_t number_of_bits(std::uint32_t v) {
-    return 32 - static_cast<std::uint32_t>(__clz(static_cast<int>(v)));
-}
-
-// What a point's context takes from the coarser lattice: roughness, a sum of magnitudes, as far as it matters, and
-// whether nothing, something around, a corner or all corners are missing.
-struct FixedContext {
-    static constexpr std::uint32_t most = 64; // any larger sum is as good
-
-    std::uint32_t roughness, sum, missing;
-
-    __device__ std::uint16_t packed() const {
-        return static_cast<std::uint16_t>(roughness | std::min(sum, +most) << 3 | missing << 10);
-    }
-    __device__ static FixedContext unpacked(std::uint32_t v) { return {v & 7, v >> 3 & 127, v >> 10}; }
-};
-
 // A point of the coarser lattice, as its neighbours see it: roughness along three axes, 4 bits each; its magnitude;
 // whether it is missing; whether it is missing or beyond the lattice.
 struct CoarsePoint {
@@ -118,7 +101,7 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
         for_classes<axes>(phase, [&](auto constant) {
             constexpr std::uint32_t c = constant;
             const ClassGroups<Tile> groups{tile, c};
-            std::uint16_t* const to = of.codes + place.first_code + first_of_class(tile, c, false);
+            const std::uint64_t first = place.first_code + first_of_class(tile, c, false);
             const std::uint32_t n = points(tile, c);
             for (std::uint32_t p = threadIdx.x; p < n; p += tile_threads) {
                 int x[4];
@@ -146,7 +129,11 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
                                            (all >> CoarsePoint::gone_at & 1) != 0      ? 3u
                                            : (any >> CoarsePoint::missing_at & 1) != 0 ? 2u
                                                                                        : by >> 7};
-                to[groups.order(x)] = context.packed();
+                const std::uint64_t to = first + groups.order(x);
+                if (of.points != nullptr)
+                    of.points[to] = context.packed();
+                else
+                    of.codes[to] = static_cast<std::uint16_t>(context.packed());
             }
         });
 }

@@ -6,6 +6,8 @@
 
 #include "device/launch.cuh"
 #include "reading.cuh"
+#include "recording.cuh"
+#include "writing.cuh"
 
 namespace cusz::cuda {
 
@@ -17,6 +19,10 @@ inline constexpr std::size_t rest_at = (sizeof(Known) + 15) / 16 * 16;
 template <class T, class Known>
 __device__ T* rest_of(Known& shared) {
     return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(&shared) + rest_at<Known>);
+}
+
+__device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
+    if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
 }
 
 bool fits(const Lattice& lattice) {
@@ -47,9 +53,17 @@ __global__ void __launch_bounds__(tile_threads) fixed_kernel(const DeviceLattice
     }
 }
 
+template <class T>
+struct ValueArguments {
+    DeviceLattice<T> of;
+    RecordCounts* counts; // null: decode
+};
 template <class T, std::uint32_t axes, bool wide>
-__global__ void __launch_bounds__(tile_threads) value_kernel(const DeviceLattice<T> of) {
+__global__ void __launch_bounds__(tile_threads) value_kernel(const ValueArguments<T> a) {
+    const DeviceLattice<T>& of = a.of;
+    RecordCounts* const counts = a.counts;
     auto& shared = shared_memory<ValueMemory>();
+    if (is_first_thread()) shared.n_missing[0] = shared.n_missing[1] = 0;
     for (std::uint64_t number = blockIdx.x; number < of.lattice.n_tiles; number += gridDim.x) {
         __syncthreads();
         if (is_first_thread()) {
@@ -57,9 +71,31 @@ __global__ void __launch_bounds__(tile_threads) value_kernel(const DeviceLattice
             shared.any_missing = 0;
         }
         __syncthreads();
-        with_form<axes>(shared.place,
-                        [&](const auto& tile) { find_values_of<wide>(of, tile, shared, rest_of<T>(shared)); });
+        with_form<axes>(shared.place, [&](const auto& tile) {
+            T* const value = rest_of<T>(shared);
+            if (counts == nullptr)
+                find_values_of<wide>(of, tile, shared, value, DecodePoint<T>{of, shared.place.live != 0});
+            else
+                find_values_of<wide>(of, tile, shared, value, CodePoint<T>{of, shared.n_missing});
+        });
     }
+    __syncthreads();
+    if (counts == nullptr || !is_first_thread()) return;
+    add(&counts->n_special, shared.n_missing[0]);
+    add(&counts->n_verbatim, shared.n_missing[1]);
+}
+
+// By a warp: the sum of a unit's words, which are copied if there is a target.
+__device__ inline std::uint64_t weigh_unit(const std::uint16_t* units, std::uint32_t n, std::uint16_t* target) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = lane(); 2 * i < n; i += warp_lanes) {
+        const std::uint32_t low = units[2 * i], high = 2 * i + 1 < n ? units[2 * i + 1] : 0;
+        sum += std::uint64_t{low | high << 16} * checksum_weight(i);
+        if (target == nullptr) continue;
+        target[2 * i] = static_cast<std::uint16_t>(low);
+        if (2 * i + 1 < n) target[2 * i + 1] = static_cast<std::uint16_t>(high);
+    }
+    return warp_sum(sum);
 }
 
 template <std::uint32_t axes, bool fits>
@@ -79,16 +115,8 @@ __global__ void __launch_bounds__(ReadMemory<axes, fits>::warps* warp_lanes) rea
     __syncthreads();
     for (std::uint32_t number = blockIdx.x * warps + warp(); number < a.n_units; number += gridDim.x * warps) {
         const UnitPlace unit = a.of.units[number];
-        const std::uint16_t* const words = a.of.payloads + unit.begin;
-        std::uint64_t sum = 0;
-        for (std::uint32_t i = lane(); 2 * i < unit.n; i += warp_lanes) {
-            const std::uint32_t high = 2 * i + 1 < unit.n ? words[2 * i + 1] : 0;
-            sum += std::uint64_t{words[2 * i] | high << 16} * checksum_weight(i);
-        }
-        sum = warp_sum(sum);
-        if (lane() == 0)
-            atomicAdd(reinterpret_cast<unsigned long long*>(&a.result->checksum[a.lattice]),
-                      static_cast<unsigned long long>(part_of_sum(number, sum, (unit.n + 1) / 2)));
+        const std::uint64_t sum = weigh_unit(a.of.payloads + unit.begin, unit.n, nullptr);
+        if (lane() == 0) add(&a.result->checksum[a.lattice], part_of_sum(number, sum, (unit.n + 1) / 2));
         if (!a.decode) continue;
         __syncwarp();
         const UnitError error = read_unit(a, shared.tables, number, shared.unit[warp()]);
@@ -103,6 +131,84 @@ template <class T>
 __global__ void __launch_bounds__(tile_threads) put_kernel(const PutArguments<T> a) {
     for (std::uint32_t i = blockIdx.x * tile_threads + threadIdx.x; i < a.n; i += gridDim.x * tile_threads)
         a.field[a.values[i].at] = std::bit_cast<T>(a.values[i].bits);
+}
+
+template <std::uint32_t axes, bool fits>
+struct RecordMemory {
+    static constexpr std::uint32_t warps = fits ? 4 : 2;
+    CountMemory counts;
+    Array<UnitMemory<axes, fits>, warps> tile;
+};
+
+template <class T, std::uint32_t axes, bool fits>
+__global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes)
+    record_kernel(const RecordArguments<T> a) {
+    constexpr std::uint32_t warps = RecordMemory<axes, fits>::warps, threads = warps * warp_lanes;
+    auto& shared = shared_memory<RecordMemory<axes, fits>>();
+    CountMemory& counts = shared.counts;
+    for (std::uint32_t i = threadIdx.x; i < CountMemory::contexts; i += threads) {
+        counts.size[i] = 0;
+        counts.n[i] = counts.special[i] = counts.verbatim[i] = 0;
+        if (i < 2 * v2::n_group_contexts) counts.groups[i] = 0;
+    }
+    __syncthreads();
+    auto& own = shared.tile[warp()];
+    for (std::uint64_t number = blockIdx.x * warps + warp(); number < a.of.lattice.n_tiles;
+         number += gridDim.x * warps) {
+        __syncwarp();
+        if (lane() == 0) own.place = place_of(a.of, number);
+        __syncwarp();
+        const auto record = [&](const auto& tile) {
+            return record_tile(a.of, tile, a.sizes, a.sample.counts(number), counts, own);
+        };
+        TileRecord result;
+        const std::uint32_t* const edge = own.place.edge;
+        if (fits && own.place.is_full)
+            result = record(FullTile<axes>{});
+        else
+            result = record(ClippedTile<axes>{{edge[0], edge[1], edge[2], edge[3]}});
+        if (lane() == 0) a.tiles[number] = result;
+    }
+    __syncthreads();
+    const std::uint32_t first = v2::row_of(a.lattice, 1) * v2::n_places;
+    for (std::uint32_t i = threadIdx.x; i < axes * v2::n_places; i += threads) {
+        add(&a.counts->n[first + i], counts.n[i]);
+        add(&a.counts->size[first + i], counts.size[i]);
+        add(&a.counts->missing[first + i][0], counts.special[i]);
+        add(&a.counts->missing[first + i][1], counts.verbatim[i]);
+    }
+    for (std::uint32_t i = threadIdx.x; i < 2 * v2::n_group_contexts; i += threads)
+        add(&a.counts->groups[a.lattice == 0 ? 1 : 0][i / 2][i % 2], counts.groups[i]);
+}
+
+template <std::uint32_t axes, bool fits>
+struct WriteMemory {
+    static constexpr std::uint32_t warps = fits ? 4 : 2;
+    WriteTables tables;
+    Array<WriteUnitMemory<axes, fits>, warps> unit;
+};
+
+template <class T, std::uint32_t axes, bool fits>
+__global__ void __launch_bounds__(WriteMemory<axes, fits>::warps* warp_lanes) write_kernel(const WriteArguments<T> a) {
+    constexpr std::uint32_t warps = WriteMemory<axes, fits>::warps, threads = warps * warp_lanes;
+    auto& shared = shared_memory<WriteMemory<axes, fits>>();
+    for (std::uint32_t i = threadIdx.x; i < 3 * 128; i += threads) shared.tables.table_of[i] = a.table_of[i];
+    for (std::uint32_t i = threadIdx.x; i < v2::n_group_contexts; i += threads)
+        shared.tables.flag_table[i] = a.flag_table[i];
+    __syncthreads();
+    for (std::uint32_t number = blockIdx.x * warps + warp(); number < a.n_units; number += gridDim.x * warps) {
+        const UnitPlace unit = write_unit(a, shared.tables, number, shared.unit[warp()]);
+        if (lane() == 0) a.units[number] = unit;
+    }
+}
+
+__global__ void __launch_bounds__(tile_threads) gather_kernel(const GatherArguments a) {
+    constexpr std::uint32_t warps = tile_threads / warp_lanes;
+    for (std::uint32_t number = blockIdx.x * warps + warp(); number < a.n_units; number += gridDim.x * warps) {
+        const UnitPlace unit = a.units[number];
+        const std::uint64_t sum = weigh_unit(a.payloads + unit.begin, unit.n, a.target + a.to[number]);
+        if (lane() == 0) add(a.checksum, part_of_sum(number, sum, (unit.n + 1) / 2));
+    }
 }
 
 // ---- Launches
@@ -126,28 +232,71 @@ void find_fixed_contexts(const DeviceLattice<T>& of, cudaStream_t stream) {
     });
 }
 
+namespace {
+
+// Launches a kernel whose warps take a part each.
+template <class Use>
+void with_axes_and_fit(const Lattice& lattice, const Use& use) {
+    with_axes(lattice, [&]<std::uint32_t axes>(Class<axes>) {
+        if (fits(lattice)) return use(Class<axes>{}, std::true_type{});
+        use(Class<axes>{}, std::false_type{});
+    });
+}
+constexpr std::uint64_t blocks_for(std::uint64_t parts, std::uint32_t warps) { return (parts + warps - 1) / warps; }
+
+template <class T>
+void launch_values(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
+    with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
+        const std::size_t bytes = value_memory_bytes<T>(of.lattice, of.curve);
+        const ValueArguments<T> a{of, counts};
+        if (of.curve >= v2::Curve::six_points)
+            launch<value_kernel<T, axes, true>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
+        else
+            launch<value_kernel<T, axes, false>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
+    });
+}
+
+} // namespace
+
 template <class T>
 void read_units(const ReadArguments<T>& a, cudaStream_t stream) {
-    with_axes(a.of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
-        const auto with = [&]<bool does_fit>(std::bool_constant<does_fit>) {
-            using Memory = ReadMemory<axes, does_fit>;
-            const std::uint64_t parts = (a.n_units + Memory::warps - 1) / Memory::warps;
-            launch<read_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory), parts, false, stream);
-        };
-        if (fits(a.of.lattice)) return with(std::true_type{});
-        with(std::false_type{});
+    with_axes_and_fit(a.of.lattice, [&]<std::uint32_t axes, bool does_fit>(Class<axes>, std::bool_constant<does_fit>) {
+        using Memory = ReadMemory<axes, does_fit>;
+        launch<read_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
+                                               blocks_for(a.n_units, Memory::warps), false, stream);
     });
 }
 
 template <class T>
 void find_values(const DeviceLattice<T>& of, cudaStream_t stream) {
-    with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
-        const std::size_t bytes = value_memory_bytes<T>(of.lattice, of.curve);
-        if (of.curve >= v2::Curve::six_points)
-            launch<value_kernel<T, axes, true>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
-        else
-            launch<value_kernel<T, axes, false>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
+    launch_values<T>(of, nullptr, stream);
+}
+
+template <class T>
+void find_codes(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
+    launch_values<T>(of, counts, stream);
+}
+
+template <class T>
+void record_tiles(const RecordArguments<T>& a, cudaStream_t stream) {
+    with_axes_and_fit(a.of.lattice, [&]<std::uint32_t axes, bool does_fit>(Class<axes>, std::bool_constant<does_fit>) {
+        using Memory = RecordMemory<axes, does_fit>;
+        launch<record_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
+                                                 blocks_for(a.of.lattice.n_tiles, Memory::warps), false, stream);
     });
+}
+
+template <class T>
+void write_units(const WriteArguments<T>& a, cudaStream_t stream) {
+    with_axes_and_fit(a.of.lattice, [&]<std::uint32_t axes, bool does_fit>(Class<axes>, std::bool_constant<does_fit>) {
+        using Memory = WriteMemory<axes, does_fit>;
+        launch<write_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
+                                                blocks_for(a.n_units, Memory::warps), false, stream);
+    });
+}
+
+void gather_units(const GatherArguments& a, cudaStream_t stream) {
+    launch<gather_kernel>(a, tile_threads, 0, blocks_for(a.n_units, tile_threads / warp_lanes), false, stream);
 }
 
 template <class T>
@@ -163,6 +312,12 @@ template void read_units(const ReadArguments<float>&, cudaStream_t);
 template void read_units(const ReadArguments<double>&, cudaStream_t);
 template void find_values(const DeviceLattice<float>&, cudaStream_t);
 template void find_values(const DeviceLattice<double>&, cudaStream_t);
+template void find_codes(const DeviceLattice<float>&, RecordCounts*, cudaStream_t);
+template void find_codes(const DeviceLattice<double>&, RecordCounts*, cudaStream_t);
+template void record_tiles(const RecordArguments<float>&, cudaStream_t);
+template void record_tiles(const RecordArguments<double>&, cudaStream_t);
+template void write_units(const WriteArguments<float>&, cudaStream_t);
+template void write_units(const WriteArguments<double>&, cudaStream_t);
 template void put_values(const PutArguments<float>&, cudaStream_t);
 template void put_values(const PutArguments<double>&, cudaStream_t);
 

@@ -12,6 +12,7 @@
 #include "archive/tiling.hpp"
 #include "archive/v2/frame.hpp"
 #include "archive/v2/tables.hpp"
+#include "codec/lorenzo/sample.hpp"
 
 namespace cusz::cuda {
 
@@ -34,10 +35,13 @@ struct DeviceLattice {
     const std::uint8_t* coarse_magnitude;
     T* fine; // null: of lattice 0
     std::uint8_t* fine_magnitude;
-    T* field;
-    // By tile and coding order: what contexts take from the coarser lattice, and then codes.
+    T* field;          // that is decoded
+    const T* original; // or coded; null otherwise
+    // By tile and coding order, what contexts take from the coarser lattice, and then codes: of what is decoded, or is
+    // coded (RecordedPoint).
     std::uint16_t* codes;
-    const UnitPlace* units; // of the lattice
+    std::uint32_t* points;
+    const UnitPlace* units; // of the lattice; null when it is coded
     const std::uint16_t* payloads;
 };
 
@@ -70,6 +74,53 @@ struct ReadArguments {
     ReadResult* result;
 };
 
+// What a tile is coded as.
+struct TileRecord {
+    std::uint32_t live, n_values, n_flags; // that are coded, if it is live
+    std::uint32_t extra_bits;              // no more than these
+};
+
+// Counts of what is coded, for a model: of all lattices, but groups by whether they are of lattice 0. Must be zeroed
+// first.
+struct RecordCounts {
+    std::uint64_t n[v2::n_contexts], size[v2::n_contexts], missing[v2::n_contexts][2];
+    std::uint64_t groups[2][v2::n_group_contexts][2];
+    std::uint64_t n_special, n_verbatim;
+};
+
+template <class T>
+struct RecordArguments {
+    DeviceLattice<T> of;
+    std::uint32_t lattice;
+    Sample sample;              // of the tiles that are counted
+    const std::uint16_t* sizes; // by symbol (archive/v2/tables.hpp)
+    TileRecord* tiles;
+    RecordCounts* counts;
+};
+
+template <class T>
+struct WriteArguments {
+    DeviceLattice<T> of;
+    std::uint32_t n_units;
+    const TileRecord* tiles;
+    const std::uint32_t* intervals; // by table and symbol (codec/spline/unit_tables.hpp)
+    const std::uint8_t* table_of;   // by phase, less 1, and place, 128 of each
+    const std::uint8_t* flag_table; // by context of groups
+    const std::uint64_t* end;       // of each unit, where its room ends
+    std::uint16_t* payloads;        // zeros
+    UnitPlace* units;               // where they are
+};
+
+// Puts the payloads of a lattice one after the other, and adds up its checksum.
+struct GatherArguments {
+    const std::uint16_t* payloads;
+    const UnitPlace* units;
+    std::uint32_t n_units;
+    const std::uint64_t* to; // of each unit, where it goes
+    std::uint16_t* target;
+    std::uint64_t* checksum; // to be added to
+};
+
 // Values that are put into the field where no tile has them.
 template <class T>
 struct PutArguments {
@@ -95,6 +146,14 @@ template <class T>
 void read_units(const ReadArguments<T>& arguments, cudaStream_t stream);
 template <class T>
 void find_values(const DeviceLattice<T>& lattice, cudaStream_t stream);
+// Adds up what is missing.
+template <class T>
+void find_codes(const DeviceLattice<T>& lattice, RecordCounts* counts, cudaStream_t stream);
+template <class T>
+void record_tiles(const RecordArguments<T>& arguments, cudaStream_t stream);
+template <class T>
+void write_units(const WriteArguments<T>& arguments, cudaStream_t stream);
+void gather_units(const GatherArguments& arguments, cudaStream_t stream);
 template <class T>
 void put_values(const PutArguments<T>& arguments, cudaStream_t stream);
 

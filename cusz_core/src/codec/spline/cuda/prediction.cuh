@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "archive/v2/frame.hpp"
+#include "points.cuh"
 #include "tile.cuh"
 
 namespace cusz::cuda {
@@ -110,6 +111,7 @@ __device__ auto predict(const TilePlace& place, const Boxes& boxes, v2::Curve cu
 struct ValueMemory {
     TilePlace place;
     std::uint32_t any_missing;
+    std::uint32_t n_missing[2]; // of what is coded: special and verbatim values
 };
 // Bytes of the rest.
 template <class T>
@@ -131,6 +133,10 @@ __device__ std::uint32_t raster(const TilePlace& place, std::uint32_t c, const i
         c, x, {1, place.edge[0], place.edge[0] * place.edge[1], place.edge[0] * place.edge[1] * place.edge[2]}));
 }
 
+__device__ inline std::uint8_t magnitude_of_code(std::int32_t code) {
+    return static_cast<std::uint8_t>(number_of_bits(static_cast<std::uint32_t>(std::min(code < 0 ? -code : code, 64))));
+}
+
 // A value from its code. Sets what is in place of its magnitude.
 template <class T>
 __device__ T reconstruct(const DeviceLattice<T>& of, std::int32_t code, T p, const T* in_field, std::uint8_t& mark) {
@@ -147,16 +153,71 @@ __device__ T reconstruct(const DeviceLattice<T>& of, std::int32_t code, T p, con
         mark = is_finite ? verbatim_mark : not_finite_mark;
         return is_finite ? value : p;
     }
-    if (of.fine != nullptr) {
-        const int size = std::min(code < 0 ? -code : code, 64);
-        mark = static_cast<std::uint8_t>(32 - __clz(size));
-    }
+    if (of.fine != nullptr) mark = magnitude_of_code(code);
     return p + static_cast<T>(code) * q.step;
 }
 
-// Decodes a tile whose codes are known.
-template <bool wide, class Tile, class T>
-__device__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, ValueMemory& shared, T* value) {
+// ---- Quantisation (section 5)
+
+// Whether a value is coded, and the error of what it is coded as is less than e; if not, is_coded_after_all() tells.
+template <class T>
+__device__ bool quantise(T d, T p, const Quantiser<T>& q, T& value, std::int32_t& code) {
+    constexpr T rounder = Traits<T>::rounder;
+    const T t = (d - p) * q.inv, shifted = t + rounder;
+    value = p + (shifted - rounder) * q.step;
+    code = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits_of(shifted) - bits_of(rounder)));
+    return magnitude(t) <= T(v2::max_code) && magnitude(d - value) < q.e && bits_of(d) != q.special;
+}
+template <class T>
+__device__ bool is_coded_after_all(T d, T p, const Quantiser<T>& q, T value) {
+    const T t = (d - p) * q.inv, r = d - value;
+    if (bits_of(d) == q.special || !(magnitude(t) <= T(v2::max_code)) || magnitude(r) != q.e) return false;
+    // The error of the subtraction says on which side of e the exact difference is.
+    const T b = r - d, error = (d - (r - b)) + (-value - b);
+    return r > T{0} ? error <= T{0} : error >= T{0};
+}
+
+// Decodes a point. in_field: where it is in the field; at: where its code is. Sets what is in place of its magnitude.
+template <class T>
+struct DecodePoint {
+    const DeviceLattice<T>& of;
+    bool is_live;
+
+    __device__ T operator()(T p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
+        return reconstruct(of, is_live ? static_cast<std::int16_t>(of.codes[at]) : 0, p, of.field + in_field, mark);
+    }
+};
+// Codes a point.
+template <class T>
+struct CodePoint {
+    const DeviceLattice<T>& of;
+    std::uint32_t (&n_missing)[2];
+
+    __device__ T operator()(T p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
+        const Quantiser<T>& q = of.quantiser;
+        const T d = of.original[in_field];
+        T value;
+        std::int32_t code;
+        RecordedPoint point(0, false);
+        if (quantise(d, p, q, value, code) || is_coded_after_all(d, p, q, value)) {
+            point.code = code;
+            mark = magnitude_of_code(code);
+        } else {
+            const bool is_special = bits_of(d) == q.special;
+            point = {is_special ? RecordedPoint::special : RecordedPoint::verbatim, true};
+            mark = is_special ? special_mark : verbatim_mark;
+            value = !is_special && magnitude(d) <= std::numeric_limits<T>::max() ? d : p;
+            atomicAdd(&n_missing[is_special ? 0 : 1], 1u);
+        }
+        of.points[at] = point.packed(of.points[at]);
+        return value;
+    }
+};
+
+// Predicts a tile's points phase by phase; finish() turns predictions into values. These are put where they belong.
+template <bool wide, class Tile, class T, class Finish>
+__device__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, ValueMemory& shared, T* value,
+                               const Finish& finish) {
     constexpr std::uint32_t axes = Tile::axes;
     const Boxes<Tile, wide ? 2 : 1, wide ? 3 : 2> boxes{tile};
     const TilePlace& place = shared.place;
@@ -190,14 +251,10 @@ __device__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, Val
                 }
                 p = limited(p);
                 if (boxes.is_own(c, x)) {
-                    std::int32_t code = 0;
-                    if (place.live != 0)
-                        code = static_cast<std::int16_t>(of.codes[first + ClassGroups<Tile>{tile, c}.order(x)]);
                     std::uint8_t m;
-                    p = reconstruct(of, code, p,
-                                    of.field + (static_cast<std::int64_t>(place.field) +
-                                                offset_of<Tile>(c, x, of.lattice.field_stride)),
-                                    m);
+                    p = finish(p,
+                               static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, of.lattice.field_stride),
+                               first + ClassGroups<Tile>{tile, c}.order(x), m);
                     if (m != 0) mark[raster<Tile>(place, c, x)] = m;
                     if (is_missing(m)) shared.any_missing = 1;
                 }
@@ -212,6 +269,7 @@ __device__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, Val
         });
         __syncthreads();
     }
+    if (of.original != nullptr && of.fine == nullptr) return; // nobody looks at them
     // Points that are even and odd along the first axis become lines again.
     const bool any_missing = shared.any_missing != 0;
     const auto special = std::bit_cast<T>(of.quantiser.special);

@@ -219,8 +219,11 @@ __device__ TilePlace place_of(const DeviceLattice<T>& of, std::uint64_t number) 
         place.first_code += before * origin * behind;
         before *= lattice.extent[a];
     }
-    const UnitPlace& unit = of.units[number / v2::tiles_of_unit];
-    place.live = unit.n == 0 ? 0 : of.payloads[unit.begin] >> number % v2::tiles_of_unit & 1;
+    place.live = 1;
+    if (of.units != nullptr) {
+        const UnitPlace& unit = of.units[number / v2::tiles_of_unit];
+        place.live = unit.n == 0 ? 0 : of.payloads[unit.begin] >> number % v2::tiles_of_unit & 1;
+    }
     return place;
 }
 // Whether the lattice has a class's position.

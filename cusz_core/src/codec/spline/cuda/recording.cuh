@@ -1,0 +1,123 @@
+// What a tile is coded as (docs/format_v2.md, section 8), before its tables are known; by a warp.
+#pragma once
+
+#include "reading.cuh"
+
+namespace cusz::cuda {
+
+__device__ inline std::uint32_t symbol_of_code(std::int32_t code) {
+    const auto key = static_cast<std::uint32_t>(code ^ code >> 31);
+    if (key < static_cast<std::uint32_t>(v2::n_direct)) return static_cast<std::uint32_t>(code + v2::n_direct);
+    const std::uint32_t octave = number_of_bits(key) - 1;
+    return v2::first_bucket + 8 * (octave - 5) + 2 * ((key >> (octave - 2)) - 4) + (code < 0 ? 1u : 0u);
+}
+__device__ inline std::uint32_t symbol_of_point(const RecordedPoint& point) {
+    if (!point.is_missing) return symbol_of_code(point.code);
+    return point.code == RecordedPoint::special ? v2::special : v2::verbatim;
+}
+
+// Counts of a block, of the rows of one lattice.
+struct CountMemory {
+    static constexpr std::uint32_t contexts = 3 * v2::n_places;
+    Array<unsigned long long, contexts> size;
+    Array<std::uint32_t, contexts> n;
+    Array<std::uint32_t, contexts> special, verbatim;
+    Array<std::uint32_t, 2 * v2::n_group_contexts> groups;
+};
+
+// Calls use(c, group) for the groups of a phase in coding order.
+template <class Tile, class Use>
+__device__ void for_groups_of(const Tile& tile, std::uint32_t phase, const Use& use) {
+    for_classes<Tile::axes>(phase, [&](auto c) {
+        const ClassGroups<Tile> groups{tile, c};
+        const std::uint32_t n = groups.number();
+        for (std::uint32_t g = 0; g < n; ++g) use(c, groups[g]);
+    });
+}
+
+// Replaces what contexts take from the coarser lattice by places, and counts what is coded if that is wanted.
+template <class T, class Memory, class Tile>
+__device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, const std::uint16_t* sizes,
+                                  bool is_counted, CountMemory& counts, Memory& shared) {
+    constexpr std::uint32_t axes = Tile::axes;
+    const Boxes<Tile, 0, 1> boxes{tile};
+    const TilePlace& place = shared.place;
+    const std::uint32_t of_class_0 = boxes.size(0);
+    std::uint16_t* const code = &shared.code[0] - of_class_0;
+    if constexpr (axes > 1) { // what lies beyond the tile stays 0
+        const std::uint32_t n = boxes.begin((1u << axes) - 1) - of_class_0;
+        for (std::uint32_t i = lane(); i < n; i += warp_lanes) shared.code[i] = 0;
+        __syncwarp();
+    }
+    const auto points_of = [&](std::uint32_t c, std::uint32_t first) {
+        return of.points + place.first_code + first_of_class(tile, c, false) + first;
+    };
+    bool live = false;
+    for (std::uint32_t phase = 1; phase <= axes; ++phase)
+        for_groups_of(tile, phase, [&](auto constant, const auto& group) {
+            constexpr std::uint32_t c = constant;
+            for (std::uint32_t half = 0; half < v2::max_group_points; half += warp_lanes) {
+                int x[4];
+                std::uint32_t number;
+                if (!ClassGroups<Tile>::point(group, half + lane(), x, number)) continue;
+                const RecordedPoint point(points_of(c, group.first)[number]);
+                live = live || !point.is_zero();
+                if constexpr (c != (1u << axes) - 1)
+                    code[boxes.at(c, x)] = NearCode::packed(point.is_missing ? 0 : point.code, point.is_missing);
+            }
+        });
+    TileRecord record{};
+    if (__any_sync(whole_warp, live) == 0) return record;
+    record.live = 1;
+    __syncwarp();
+    for (std::uint32_t phase = 1; phase <= axes; ++phase)
+        for_groups_of(tile, phase, [&](auto constant, const auto& group) {
+            constexpr std::uint32_t c = constant;
+            std::uint32_t weight = 0, context[2]{}, symbol[2]{}, extra_bits = 0;
+            bool is_inside[2]{}, significant = false;
+#pragma unroll
+            for (std::uint32_t j = 0; j < 2; ++j) {
+                int x[4];
+                std::uint32_t number;
+                if (!ClassGroups<Tile>::point(group, j * warp_lanes + lane(), x, number)) continue;
+                std::uint32_t& word = points_of(c, group.first)[number];
+                const RecordedPoint point(word);
+                const auto fixed = FixedContext::unpacked(word & RecordedPoint::context_mask);
+                is_inside[j] = true;
+                context[j] = context_of<c>(fixed, boxes, code, x);
+                symbol[j] = symbol_of_point(point);
+                word = point.packed(context[j]);
+                weight += weight_of(context[j]);
+                significant = significant || !point.is_zero();
+                if (symbol[j] == v2::verbatim)
+                    extra_bits += 8 * sizeof(T);
+                else if (!point.is_zero() && !point.is_missing)
+                    extra_bits += v2::escape_bits;
+            }
+            const bool has_flag = points(tile, c) >= v2::least_with_flags;
+            const bool is_significant = __any_sync(whole_warp, significant) != 0;
+            record.extra_bits += warp_sum(extra_bits);
+            if (has_flag) {
+                ++record.n_flags;
+                const std::uint32_t of_group = group_context(warp_sum(weight));
+                if (is_counted && lane() == 0) atomicAdd(&counts.groups[2 * of_group + (is_significant ? 1 : 0)], 1u);
+            }
+            if (has_flag && !is_significant) return;
+            record.n_values += group.n;
+            if (!is_counted) return;
+#pragma unroll
+            for (std::uint32_t j = 0; j < 2; ++j) {
+                if (!is_inside[j]) continue;
+                const std::uint32_t at = (phase - 1) * v2::n_places + context[j];
+                if (context[j] >= v2::n_ordinary_places && symbol[j] >= v2::special) {
+                    atomicAdd(symbol[j] == v2::special ? &counts.special[at] : &counts.verbatim[at], 1u);
+                    continue;
+                }
+                atomicAdd(&counts.n[at], 1u);
+                atomicAdd(&counts.size[at], static_cast<unsigned long long>(sizes[symbol[j]]));
+            }
+        });
+    return record;
+}
+
+} // namespace cusz::cuda
