@@ -4,6 +4,7 @@
 // (gpu_resources.py) Its argument: bytes of shared memory that a block may have.
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -14,6 +15,7 @@
 #include "codec/cuda/logarithms.hpp"
 #include "codec/cuda/sample_boxes.hpp"
 #include "codec/lorenzo/cuda/kernels.hpp"
+#include "codec/spline/cuda/kernels.hpp"
 
 namespace {
 
@@ -22,7 +24,7 @@ std::map<const void*, std::string>& names() {
     return of_function;
 }
 const char* purpose = "";
-int max_shared_bytes = 0;
+int shared_bytes_of_block = 0;
 
 } // namespace
 
@@ -59,7 +61,7 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? max_shared_bytes : 1;
+    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? shared_bytes_of_block : 1;
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
@@ -125,6 +127,46 @@ void decompression() {
         [](const TileBatch& batch) { decompress_tiles(DecompressArguments<T, Huffman>{.batch = batch}, nullptr); });
 }
 
+// Lattices of one tile, of one to three active axes, and those of long tiles.
+template <class T>
+void spline() {
+    constexpr const char* lattices[][2] = {
+        {"1 axis", "1 axis, thin"}, {"2 axes", "2 axes, thin"}, {"3 axes", "3 axes, thin"}};
+    constexpr std::array<std::uint32_t, 4> thin[] = {{2048, 2, 1, 1}, {2, 2048, 1, 1}, {2, 2, 512, 2}};
+    for (std::uint32_t axes = 1; axes <= 3; ++axes)
+        for (const bool is_thin : {false, true}) {
+            purpose = lattices[axes - 1][is_thin ? 1 : 0];
+            DeviceLattice<T> of{};
+            of.lattice.n_active = axes;
+            of.lattice.edge = is_thin ? thin[axes - 1] : cusz::tile_edges(axes);
+            of.lattice.n_tiles = 1;
+            find_fixed_contexts(of, nullptr);
+            ReadArguments<T> read{};
+            read.of = of;
+            read.n_units = 1;
+            read_units(read, nullptr);
+            record_tiles(RecordArguments<T>{.of = of,
+                                            .lattice = 0,
+                                            .sample = cusz::Sample(1, 5),
+                                            .sizes = nullptr,
+                                            .tiles = nullptr,
+                                            .counts = nullptr},
+                         nullptr);
+            WriteArguments<T> write{};
+            write.of = of;
+            write.n_units = 1;
+            write_units(write, nullptr);
+            if (is_thin) continue;
+            find_values(of, nullptr);
+            of.curve = cusz::v2::Curve::six_points_and_codes;
+            find_values(of, nullptr);
+        }
+    purpose = "";
+    PutArguments<T> put{};
+    put.n = 1;
+    put_values(put, nullptr);
+}
+
 template <class T>
 void boxes() {
     CopyBoxesArguments<T> a{};
@@ -151,7 +193,7 @@ void logarithms() {
 } // namespace
 
 int main(int, char** arguments) {
-    max_shared_bytes = std::atoi(arguments[1]);
+    shared_bytes_of_block = std::atoi(arguments[1]);
     compression<float>();
     compression<double>();
     codebooks();
@@ -163,6 +205,11 @@ int main(int, char** arguments) {
     PieceArguments piece{};
     piece.n = 1;
     sum_pieces(piece, nullptr);
+    spline<float>();
+    spline<double>();
+    GatherArguments gather{};
+    gather.n_units = 1;
+    gather_units(gather, nullptr);
     boxes<float>();
     boxes<double>();
     logarithms<float>();

@@ -145,7 +145,7 @@ def joined(compiled: Iterable[Row], launches: Mapping[int, Iterable[Launch]]) ->
 
 def short_name(mangled: str) -> str:
     """compress_kernel<float> of _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE."""
-    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:[fd]?E|N))?", mangled)
+    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:[fd]?E|N|L))?", mangled)
     assert found is not None, mangled
     types = {"f": "<float>", "d": "<double>", None: ""}
     return found[1] + types[found[2]]

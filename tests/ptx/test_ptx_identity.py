@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from ptx_library import PtxLibrary
 from ptx_writing import HEAD
-from simt_fields import COVERING, KINDS, SHAPES
+from simt_fields import COVERING, KINDS, REACHING, SHAPES, SPLINE_KINDS, SPLINE_SHAPES
 from simt_library import ABS, CPU, DEVICE, PW_REL, REL, Context, Failure
 
 import support
@@ -43,6 +43,16 @@ def test_kinds_and_shapes(
 ) -> None:
     kind = KINDS[name]
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+
+
+@support.cases("name, shape, dtype", SPLINE_KINDS, SPLINE_SHAPES, DTYPES)
+def test_spline(engine: PtxLibrary, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    kind = SPLINE_KINDS[name]
+    x = kind.make(shape, dtype)
+    wanted = reused.compress(x, kind.eb, kind.mode, backend=CPU, predictor="spline", **kind.options)
+    places = {"field": DEVICE, "archive": DEVICE}
+    assert reused.compress(x, kind.eb, kind.mode, predictor="spline", **places, **kind.options) == wanted
+    assert reused.decompress(wanted, x.nbytes, **places) == reused.decompress(wanted, x.nbytes, backend=CPU)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -82,10 +92,8 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
     shapes = ((5000,), (70, 90), (18, 33, 40), (3, 60, 70))  # tiles of every shape (archive/tiling.hpp)
     for kind, shape, dtype in itertools.product((KINDS["smooth"], KINDS["lossless"]), shapes, DTYPES):
         check_identity(reused, kind.make(shape, dtype), 1e-3 if kind.eb else 0, REL)
-    for dtype in DTYPES:  # boxes of the field, to choose by
-        x = support.smooth((18, 33, 40), dtype)
-        wanted = reused.compress(x, 1e-3, backend=CPU, predictor="auto")
-        assert reused.compress(x, 1e-3, field=DEVICE, predictor="auto") == wanted
+    for shape, name, dtype in itertools.product(SPLINE_SHAPES, REACHING, DTYPES):
+        test_spline(engine, reused, name, shape, dtype)
     for eb, dtype in itertools.product((1e-2, 1e-6), DTYPES):  # logarithms of either type
         check_identity(reused, np.exp2(support.smooth((70, 90), dtype)), eb, PW_REL)
     for bins in (64, 128, 8192):

@@ -11,7 +11,7 @@ import field_kinds
 import spline_kinds
 from field_kinds import COVERING, SHAPES
 
-__all__ = ["COVERING", "KINDS", "SHAPES", "SPLINE_KINDS", "Kind"]
+__all__ = ["COVERING", "KINDS", "REACHING", "SHAPES", "SPLINE_KINDS", "SPLINE_SHAPES", "Kind"]
 
 
 @dataclass(frozen=True)
@@ -28,3 +28,10 @@ def with_numbers(kinds: Mapping[str, field_kinds.Kind]) -> dict[str, Kind]:
 
 KINDS = with_numbers(field_kinds.KINDS)
 SPLINE_KINDS = with_numbers(spline_kinds.KINDS)
+
+#: Of one to three active axes, and such as are thin along some axes. With these kinds they reach every kernel of the
+#: spline codec.
+SPLINE_SHAPES: list[tuple[int, ...]] = [
+    *[(9000,), (70, 90), (9000, 2), (3000, 2, 2), (20, 33, 40), (2, 5000, 1, 2), (9, 2, 2, 300)],
+]
+REACHING = ("smooth", "smooth_loose", "spikes", "kinks", "first_axis_in_layers")

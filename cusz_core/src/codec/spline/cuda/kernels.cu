@@ -40,8 +40,11 @@ void with_axes(const Lattice& lattice, const Use& use) {
 
 } // namespace
 
+// Blocks of a multiprocessor that there are registers for: not fewer, and, so that none are spilled, not many more.
+inline constexpr int blocks_at_once = 4;
+
 template <class T, std::uint32_t axes>
-__global__ void __launch_bounds__(tile_threads) fixed_kernel(const DeviceLattice<T> of) {
+__global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(const DeviceLattice<T> of) {
     auto& shared = shared_memory<FixedMemory>();
     for (std::uint64_t number = blockIdx.x; number < of.lattice.n_tiles; number += gridDim.x) {
         __syncthreads();
@@ -59,7 +62,7 @@ struct ValueArguments {
     RecordCounts* counts; // null: decode
 };
 template <class T, std::uint32_t axes, bool wide>
-__global__ void __launch_bounds__(tile_threads) value_kernel(const ValueArguments<T> a) {
+__global__ void __launch_bounds__(tile_threads, blocks_at_once) value_kernel(const ValueArguments<T> a) {
     const DeviceLattice<T>& of = a.of;
     RecordCounts* const counts = a.counts;
     auto& shared = shared_memory<ValueMemory>();
@@ -106,7 +109,8 @@ struct ReadMemory {
 };
 
 template <class T, std::uint32_t axes, bool fits>
-__global__ void __launch_bounds__(ReadMemory<axes, fits>::warps* warp_lanes) read_kernel(const ReadArguments<T> a) {
+__global__ void __launch_bounds__(ReadMemory<axes, fits>::warps* warp_lanes, blocks_at_once)
+    read_kernel(const ReadArguments<T> a) {
     constexpr std::uint32_t warps = ReadMemory<axes, fits>::warps, threads = warps * warp_lanes;
     auto& shared = shared_memory<ReadMemory<axes, fits>>();
     for (std::uint32_t i = threadIdx.x; i < 3 * 128; i += threads) shared.tables.table_of[i] = a.table_of[i];
@@ -141,7 +145,7 @@ struct RecordMemory {
 };
 
 template <class T, std::uint32_t axes, bool fits>
-__global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes)
+__global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes, blocks_at_once)
     record_kernel(const RecordArguments<T> a) {
     constexpr std::uint32_t warps = RecordMemory<axes, fits>::warps, threads = warps * warp_lanes;
     auto& shared = shared_memory<RecordMemory<axes, fits>>();
@@ -189,7 +193,8 @@ struct WriteMemory {
 };
 
 template <class T, std::uint32_t axes, bool fits>
-__global__ void __launch_bounds__(WriteMemory<axes, fits>::warps* warp_lanes) write_kernel(const WriteArguments<T> a) {
+__global__ void __launch_bounds__(WriteMemory<axes, fits>::warps* warp_lanes, blocks_at_once)
+    write_kernel(const WriteArguments<T> a) {
     constexpr std::uint32_t warps = WriteMemory<axes, fits>::warps, threads = warps * warp_lanes;
     auto& shared = shared_memory<WriteMemory<axes, fits>>();
     for (std::uint32_t i = threadIdx.x; i < 3 * 128; i += threads) shared.tables.table_of[i] = a.table_of[i];
