@@ -682,6 +682,39 @@ def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: P
             assert np.abs(step.read("z") - (x + 1j * x)).max() < 2e-3
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_types_cannot_change_by_appending(engine: Any, tmp_path: Path) -> None:
+    """ADIOS2 would read other values, or crash, or not find the file's variables any more."""
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
+    first: dict[str, Any] = {"x": x, "mask": np.arange(600).reshape(20, 30), "time": np.float64(0.5), "name": "box"}
+    others = {
+        "x": x.astype(np.float64),
+        "mask": first["mask"].astype(np.int32),
+        "time": np.float32(0.5),
+        "name": np.float64(1),
+    }
+
+    def write(values: dict[str, Any], append: bool) -> None:
+        with cz.Writer(path, eb=1e-3, engine=engine, append=append) as out, out.step():
+            for name, value in values.items():
+                out.put(name, value)
+
+    write(first, False)
+    for name, value in others.items():
+        was = "text" if name == "name" else np.asarray(first[name]).dtype.name
+        message = f"'{name}' is {was} in the file, and would be {np.asarray(value).dtype.name} in what is appended"
+        with pytest.raises(cusz_core.ParameterError, match=message):
+            write({name: value}, True)
+    write(first, True)
+    with cz.Reader(path) as run:
+        steps = [step for step in run if "x" in step]  # BP4 keeps steps that failed, without variables
+        assert len(steps) == 2
+        for step in steps:
+            assert np.abs(step.read("x") - x).max() <= 1e-3
+            assert np.array_equal(step.read("mask"), first["mask"])
+            assert step.read("name") == "box"
+
+
 def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) -> None:
     """In BP4, as its first array is empty."""
     adios = adios2.Adios()

@@ -11,7 +11,7 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -390,9 +390,21 @@ class Contents:
         return f"{self.path!r}: variable {name!r}, step {step}, the block at {start}"
 
 
-def stored_by_operator(path: str) -> dict[str, bool]:
-    """Whether this package's operator stores an array of a file, of those that it could, at the last step at which the
-    array has values. Those that ADIOS2 cannot read are left out.
+class AsStored(NamedTuple):
+    """A variable in a file.
+
+    Attributes:
+        dtype: the name of that of its values, or "text".
+        by_operator: whether this package's operator stores them, at the last step at which an array has some; None for
+            single values, arrays that never have any, and those that ADIOS2 cannot read.
+    """
+
+    dtype: str
+    by_operator: bool | None
+
+
+def variables_in(path: str) -> dict[str, AsStored]:
+    """The variables of a file that a Writer could continue, besides complex ones.
 
     Raises:
         CuszError: the file cannot be read.
@@ -401,12 +413,15 @@ def stored_by_operator(path: str) -> dict[str, bool]:
     contents = Contents(path, None, None, None, threads=1, cache_bytes=0)
     try:
         for name, entry in contents.entries().items():
-            if entry.stored != (name,) or (entry.type not in FLOATS and entry.type not in INTEGERS):
+            if entry.stored != (name,) or entry.type not in {*FLOATS, *INTEGERS, "string"}:
                 continue
+            if entry.type == "string":
+                found[name] = AsStored("text", None)
+                continue
+            by_operator = None
             with contextlib.suppress(UnsupportedError):  # in BP4, if its first array is empty
-                is_stored = _is_stored_by_operator(contents, name, entry.type)
-                if is_stored is not None:
-                    found[name] = is_stored
+                by_operator = _is_stored_by_operator(contents, name, entry.type)
+            found[name] = AsStored(DTYPES[entry.type].name, by_operator)
     finally:
         contents.close(None)
     return found

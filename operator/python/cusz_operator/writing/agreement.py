@@ -18,6 +18,7 @@ from cusz_core import Parameters, embedding
 from cusz_core.errors import CuszError, ParameterError
 
 from ..ranks import Failure, failure_of, raise_first
+from ..reading.contents import AsStored
 from ..tables.boxes import Extents, first_overlap
 from ..tables.representation import float16_bound, is_exact, is_packed
 from .goals import Wanted
@@ -154,13 +155,13 @@ class Register:
 
     Attributes:
         kinds: of variables, in all steps.
-        in_file: of variables in the file that is appended to, on rank 0: whether this package's operator stores them.
+        in_file: variables in the file that is appended to, on rank 0.
         values: the single values of the step, on rank 0.
     """
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
-        self.in_file: dict[str, bool] = {}
+        self.in_file: dict[str, AsStored] = {}
         self.values: dict[str, Value] = {}
         self._heard: list[tuple[Description, ...]] = []  # all ranks' blocks, on rank 0
         self._structure: Structure | None = None  # of these, if they are consistent
@@ -184,6 +185,9 @@ class Register:
             for name, block in self._structure.arrays.items():
                 _require_as_in_file(block, self.in_file.get(name), f"{where}: variable {name!r}")
         self.values = values_of([report.values for report in told], self._structure.arrays, self.kinds, where)
+        for name, value in self.values.items():
+            if name in self.in_file:
+                _require_type(value.dtype, self.in_file[name], f"{where}: variable {name!r}")
         return Conclusion(None, agreed=agreed(self._structure, [report.ranges for report in told]))
 
     def add(self, step: Agreed) -> None:
@@ -333,14 +337,29 @@ def kind_of(block: Description) -> str:
     return f"{block.given}, {len(block.shape)} dimensions{packed}"
 
 
-def _require_as_in_file(block: Description, in_file: bool | None, what: str) -> None:
-    """Refuses what readers of ADIOS2 crash over, or wait for ever: a variable with an operator at some steps alone."""
+def _require_type(dtype: str, in_file: AsStored, what: str) -> None:
+    """Refuses what ADIOS2 writes, and cannot read: in BP4 not even the file."""
+    if dtype != in_file.dtype:
+        raise ParameterError(
+            f"{what} is {in_file.dtype} in the file, and would be {dtype} in what is appended, which ADIOS2 could not "
+            "read"
+        )
+
+
+def _require_as_in_file(block: Description, in_file: AsStored | None, what: str) -> None:
+    """Refuses what readers of ADIOS2 crash over, or wait for ever: a variable of another type than before, or with an
+    operator at some steps alone."""
+    if in_file is None:
+        return
+    _require_type(np.dtype(block.dtype).name, in_file, what)
     is_integer = is_exact(np.dtype(block.dtype))
     is_stored = not is_integer or is_packed(block.parameters)
-    if in_file in (None, is_stored):
+    if in_file.by_operator in (None, is_stored):
         return
-    was, would_be = ("packed" if is_integer else "compressed", "stored without an operator")[:: 1 if in_file else -1]
-    remedy = "" if not is_integer else f": pass lossless={'zstd' if in_file else 'none'!r}"
+    was, would_be = ("packed" if is_integer else "compressed", "stored without an operator")[
+        :: 1 if in_file.by_operator else -1
+    ]
+    remedy = "" if not is_integer else f": pass lossless={'zstd' if in_file.by_operator else 'none'!r}"
     raise ParameterError(
         f"{what} is {was} in the file, and would be {would_be} in what is appended, which ADIOS2 could not read{remedy}"
     )

@@ -22,7 +22,7 @@ from cusz_core.parameters import TABLE, Mode
 from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
 from ..plugin import plugin_path
 from ..ranks import Ranks, failure_of, raise_first
-from ..reading.contents import stored_by_operator
+from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import one_value
 from ..tables.representation import stored as as_stored
@@ -201,7 +201,7 @@ class Writer:
                 checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
                 in_file = statistics.are_in(adios2, Path(self._path))
             if append:
-                self._register.in_file = stored_by_operator(self._path)
+                self._register.in_file = variables_in(self._path)
         plugin_path()
         return in_file
 
