@@ -305,7 +305,8 @@ private:
             for (std::uint32_t j = 0; j < units[u + 1].n_tiles; ++j, ++tile)
                 if (tiles[tile].live != 0)
                     room += std::uint64_t{tiles[tile].n_values} + tiles[tile].n_flags + tiles[tile].extra_bits / 16 + 1;
-            ends[u] = room += 1 + 2 * v2::max_lanes + 1;
+            room += 1 + 2 * v2::max_lanes + 1;
+            ends[u] = room += room % 2; // units have no word in common
         }
         std::uint16_t* payloads = nullptr;
         if (!reserve([&] { payloads = payloads_.reserve<std::uint16_t>(queue_.source, room + 1); })) return false;
