@@ -131,7 +131,7 @@ void decompression() {
 template <class T>
 void spline() {
     constexpr const char* lattices[][2] = {
-        {"1 axis", "1 axis, thin"}, {"2 axes", "2 axes, thin"}, {"3 axes", "3 axes, thin"}};
+        {"1 axis", "1 axis (thin)"}, {"2 axes", "2 axes (thin)"}, {"3 axes", "3 axes (thin)"}};
     constexpr std::array<std::uint32_t, 4> thin[] = {{2048, 2, 1, 1}, {2, 2048, 1, 1}, {2, 2, 512, 2}};
     for (std::uint32_t axes = 1; axes <= 3; ++axes)
         for (const bool is_thin : {false, true}) {
