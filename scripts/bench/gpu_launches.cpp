@@ -132,6 +132,7 @@ template <class T>
 void spline() {
     constexpr const char* lattices[][2] = {
         {"1 axis", "1 axis (thin)"}, {"2 axes", "2 axes (thin)"}, {"3 axes", "3 axes (thin)"}};
+    constexpr const char* coding[] = {"1 axis (coding)", "2 axes (coding)", "3 axes (coding)"};
     constexpr std::array<std::uint32_t, 4> thin[] = {{2048, 2, 1, 1}, {2, 2048, 1, 1}, {2, 2, 512, 2}};
     for (std::uint32_t axes = 1; axes <= 3; ++axes)
         for (const bool is_thin : {false, true}) {
@@ -157,9 +158,13 @@ void spline() {
             write.n_units = 1;
             write_units(write, nullptr);
             if (is_thin) continue;
-            find_values(of, nullptr);
-            of.curve = cusz::v2::Curve::six_points_and_codes;
-            find_values(of, nullptr);
+            for (const auto curve : {cusz::v2::Curve::cubic, cusz::v2::Curve::six_points_and_codes}) {
+                of.curve = curve;
+                purpose = lattices[axes - 1][0];
+                find_values(of, nullptr);
+                purpose = coding[axes - 1];
+                find_codes(of, nullptr, nullptr);
+            }
         }
     purpose = "";
     PutArguments<T> put{};

@@ -156,7 +156,7 @@ def unit_coder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     """tests/core/rans_tool.cpp."""
     isa = request.param
     options = [f"-DCUSZ_ISA={isa}", *INSTRUCTION_SETS[isa]]
-    sources = ["archive/v2/tables.cpp", "codec/spline/cpu/tables.cpp"]
+    sources = ["archive/v2/tables.cpp", "codec/spline/unit_tables.cpp"]
     return compiled(tmp_path_factory.mktemp(isa) / "rans_tool", options, *sources)
 
 

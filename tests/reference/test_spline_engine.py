@@ -27,7 +27,8 @@ from support import DTYPES, F32, F64, smooth
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOURCES = [
-    *[f"codec/spline/cpu/{name}.cpp" for name in ("field_coder", "record", "tables", "tile")],
+    *[f"codec/spline/cpu/{name}.cpp" for name in ("field_coder", "record", "tile")],
+    "codec/spline/unit_tables.cpp",
     *[f"archive/v2/{name}.cpp" for name in ("frame", "model", "tables")],
     *[f"archive/{name}.cpp" for name in ("layout", "lossless", "pyramid", "tiling")],
 ]

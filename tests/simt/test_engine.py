@@ -413,14 +413,13 @@ def kernels_of(source: str) -> set[str]:
     assert len(names) == source.count("__global__ void") > 0
     of_logs = re.findall(r"template <class T, class V>\s+__global__[^{]*?(\w+)\s*\(const", source)
     of_axes = re.findall(
-        r"template <class T, std::uint32_t axes(, bool \w+)?>\s+__global__[^{]*?(\w+)\s*\(const", source
+        r"template <class T, std::uint32_t axes((?:, bool \w+)*)>\s+__global__[^{]*?(\w+)\s*\(const", source
     )
     found = set(names) - {name for *_, name in [*templates, *of_axes]} - {*books, *of_logs}
-    for has_flag, name in of_axes:
-        for t, axes, flag in itertools.product(
-            ("float", "double"), "123", (", false", ", true") if has_flag else ("",)
-        ):
-            found.add(f"{name}<{t}, {axes}u{flag}>")
+    for flags, name in of_axes:
+        of_flags = [(", false", ", true")] * flags.count(",")
+        for t, axes, *given in itertools.product(("float", "double"), "123", *of_flags):
+            found.add(f"{name}<{t}, {axes}u{''.join(given)}>")
     for types in ("float, float", "float, double", "double, double"):  # of values and of their logarithms
         found |= {f"{name}<{types}>" for name in of_logs}
     for of_stages, name in templates:

@@ -470,9 +470,9 @@ CostsByAxis FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, 
 
 template <class T>
 void FieldCoder<T>::verify(const Opened& opened, int threads) const {
-    const auto& [archive, front, head, head_bytes, coded, first] = opened;
-    const auto& units = coded.units;
-    std::vector<std::atomic<std::uint64_t>> sums(head.checksums.size());
+    const auto& first = opened.first;
+    const auto& units = opened.coded.units;
+    std::vector<std::atomic<std::uint64_t>> sums(opened.head.checksums.size());
     std::vector<std::size_t> lattice(units.size()), place(units.size());
     for (std::size_t u = 2; u < units.size(); ++u) {
         const bool same = units[u].lattice == units[u - 1].lattice;
@@ -484,7 +484,7 @@ void FieldCoder<T>::verify(const Opened& opened, int threads) const {
         const auto [begin, end] = parts[part];
         for (std::size_t u = begin + 1; u < end + 1; ++u) {
             const std::size_t bytes = first[u + 1] - first[u];
-            const std::byte* const units_of_length = archive.data() + first[u];
+            const std::byte* const units_of_length = opened.archive.data() + first[u];
             std::uint64_t sum = weigh_(units_of_length, bytes / 4);
             if (bytes % 4 != 0) {
                 std::uint16_t last;
@@ -495,7 +495,7 @@ void FieldCoder<T>::verify(const Opened& opened, int threads) const {
         }
     });
     for (std::size_t i = 0; i < sums.size(); ++i)
-        if (fold(sums[i]) != head.checksums[i])
+        if (fold(sums[i]) != opened.head.checksums[i])
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
 }
 

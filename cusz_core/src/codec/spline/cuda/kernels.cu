@@ -59,9 +59,10 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(con
 template <class T>
 struct ValueArguments {
     DeviceLattice<T> of;
-    RecordCounts* counts; // null: decode
+    RecordCounts* counts; // of what is coded
 };
-template <class T, std::uint32_t axes, bool wide>
+// Codes or decodes: both in one would be too large for the compiler to inline all of it.
+template <class T, std::uint32_t axes, bool wide, bool codes>
 __global__ void __launch_bounds__(tile_threads, blocks_at_once) value_kernel(const ValueArguments<T> a) {
     const DeviceLattice<T>& of = a.of;
     RecordCounts* const counts = a.counts;
@@ -76,14 +77,14 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once) value_kernel(con
         __syncthreads();
         with_form<axes>(shared.place, [&](const auto& tile) {
             T* const value = rest_of<T>(shared);
-            if (counts == nullptr)
-                find_values_of<wide>(of, tile, shared, value, DecodePoint<T>{of, shared.place.live != 0});
-            else
+            if constexpr (codes)
                 find_values_of<wide>(of, tile, shared, value, CodePoint<T>{of, shared.n_missing});
+            else
+                find_values_of<wide>(of, tile, shared, value, DecodePoint<T>{of, shared.place.live != 0});
         });
     }
     __syncthreads();
-    if (counts == nullptr || !is_first_thread()) return;
+    if (!codes || !is_first_thread()) return;
     add(&counts->n_special, shared.n_missing[0]);
     add(&counts->n_verbatim, shared.n_missing[1]);
 }
@@ -249,15 +250,15 @@ void with_axes_and_fit(const Lattice& lattice, const Use& use) {
 }
 constexpr std::uint64_t blocks_for(std::uint64_t parts, std::uint32_t warps) { return (parts + warps - 1) / warps; }
 
-template <class T>
+template <bool codes, class T>
 void launch_values(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
     with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
         const std::size_t bytes = value_memory_bytes<T>(of.lattice, of.curve);
         const ValueArguments<T> a{of, counts};
         if (of.curve >= v2::Curve::six_points)
-            launch<value_kernel<T, axes, true>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
+            launch<value_kernel<T, axes, true, codes>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
         else
-            launch<value_kernel<T, axes, false>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
+            launch<value_kernel<T, axes, false, codes>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
     });
 }
 
@@ -274,12 +275,12 @@ void read_units(const ReadArguments<T>& a, cudaStream_t stream) {
 
 template <class T>
 void find_values(const DeviceLattice<T>& of, cudaStream_t stream) {
-    launch_values<T>(of, nullptr, stream);
+    launch_values<false, T>(of, nullptr, stream);
 }
 
 template <class T>
 void find_codes(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
-    launch_values<T>(of, counts, stream);
+    launch_values<true, T>(of, counts, stream);
 }
 
 template <class T>

@@ -216,8 +216,8 @@ struct CodePoint {
 
 // Predicts a tile's points phase by phase; finish() turns predictions into values. These are put where they belong.
 template <bool wide, class Tile, class T, class Finish>
-__device__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, ValueMemory& shared, T* value,
-                               const Finish& finish) {
+__device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, ValueMemory& shared,
+                                               T* value, const Finish& finish) {
     constexpr std::uint32_t axes = Tile::axes;
     const Boxes<Tile, wide ? 2 : 1, wide ? 3 : 2> boxes{tile};
     const TilePlace& place = shared.place;
