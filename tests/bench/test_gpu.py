@@ -174,6 +174,8 @@ KNOWN_TO_SPILL = {
     "compress_kernel<double> (sm_100)",
     "read_kernel<float> (sm_80)",
     "read_kernel<double> (sm_80)",
+    "value_kernel<float> (sm_80)",
+    "value_kernel<double> (sm_80)",
     "value_kernel<float> (sm_100)",
     "value_kernel<double> (sm_100)",
 }
