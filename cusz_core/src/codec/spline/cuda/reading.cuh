@@ -31,6 +31,19 @@ struct UnitMemory {
     Array<std::uint8_t, most_flags> flag;   // contexts, and then flags
 };
 
+// Where codes of earlier phases are, by their place in `boxes`; they are 0, as what lies beyond the tile stays. By a warp.
+template <class Boxes, std::uint32_t room>
+__device__ std::uint16_t* cleared_codes(const Boxes& boxes, Array<std::uint16_t, room>& code) {
+    constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
+    const std::uint32_t of_class_0 = boxes.size(0);
+    if constexpr (axes > 1) {
+        const std::uint32_t n = boxes.begin((1u << axes) - 1) - of_class_0;
+        for (std::uint32_t i = lane(); i < n; i += warp_lanes) code[i] = 0;
+        __syncwarp();
+    }
+    return &code[0] - of_class_0;
+}
+
 // Memory of a block, for what its warps look up.
 struct ReadTables {
     Array<std::uint8_t, 3 * 128> table_of;
@@ -129,13 +142,7 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
     constexpr std::uint32_t axes = Tile::axes;
     const Boxes<Tile, 0, 1> boxes{tile};
     const TilePlace& place = shared.place;
-    const std::uint32_t of_class_0 = boxes.size(0);
-    std::uint16_t* const code = &shared.code[0] - of_class_0;
-    if constexpr (axes > 1) { // what lies beyond the tile stays 0
-        const std::uint32_t n = boxes.begin((1u << axes) - 1) - of_class_0;
-        for (std::uint32_t i = lane(); i < n; i += warp_lanes) shared.code[i] = 0;
-        __syncwarp();
-    }
+    std::uint16_t* const code = cleared_codes(boxes, shared.code);
     UnitError error = UnitError::none;
     for (std::uint32_t phase = 1; phase <= axes; ++phase) {
         std::uint32_t n_flags = 0;

@@ -42,13 +42,7 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
     constexpr std::uint32_t axes = Tile::axes;
     const Boxes<Tile, 0, 1> boxes{tile};
     const TilePlace& place = shared.place;
-    const std::uint32_t of_class_0 = boxes.size(0);
-    std::uint16_t* const code = &shared.code[0] - of_class_0;
-    if constexpr (axes > 1) { // what lies beyond the tile stays 0
-        const std::uint32_t n = boxes.begin((1u << axes) - 1) - of_class_0;
-        for (std::uint32_t i = lane(); i < n; i += warp_lanes) shared.code[i] = 0;
-        __syncwarp();
-    }
+    std::uint16_t* const code = cleared_codes(boxes, shared.code);
     const auto points_of = [&](std::uint32_t c, std::uint32_t first) {
         return of.points + place.first_code + first_of_class(tile, c, false) + first;
     };
