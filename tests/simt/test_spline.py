@@ -92,6 +92,16 @@ def test_values_that_are_no_codes(simt: Library, reused: Context, shape: tuple[i
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("around", [-(2**15), 2**15, -(2**16), 2**16], ids=str)
+def test_codes_around_limits_of_words(simt: Library, reused: Context, around: int, dtype: np.dtype) -> None:
+    """Codes are words of 16 bits between kernels, of which some stand for what is no such code."""
+    x = np.zeros(9000, dtype)
+    x[101::20] = np.arange(x[101::20].size) % 16 + around - 8
+    data = check_identity(reused, x, 0.5, predictor="spline")
+    assert len(data) < x.nbytes
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(9000,), (90, 131), (20, 33, 40)], ids=str)
 def test_damaged_units(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """With checksums that fit: refused, or taken for the same values, as by the CPU."""

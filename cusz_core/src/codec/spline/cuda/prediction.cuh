@@ -141,7 +141,6 @@ __device__ inline std::uint8_t magnitude_of_code(std::int32_t code) {
 template <class T>
 __device__ T reconstruct(const DeviceLattice<T>& of, std::int32_t code, T p, const T* in_field, std::uint8_t& mark) {
     const Quantiser<T>& q = of.quantiser;
-    if (code == large_code) code = static_cast<std::int32_t>(bits_of(*in_field));
     mark = 0;
     if (code == special_code) {
         mark = special_mark;
@@ -153,6 +152,7 @@ __device__ T reconstruct(const DeviceLattice<T>& of, std::int32_t code, T p, con
         mark = is_finite ? verbatim_mark : not_finite_mark;
         return is_finite ? value : p;
     }
+    if (code == large_code) code = static_cast<std::int32_t>(bits_of(*in_field)); // may be one that has a meaning above
     if (of.fine != nullptr) mark = magnitude_of_code(code);
     return p + static_cast<T>(code) * q.step;
 }
