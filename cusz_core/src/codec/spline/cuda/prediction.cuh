@@ -9,8 +9,6 @@
 
 namespace cusz::cuda {
 
-inline constexpr std::uint32_t tile_threads = 128;
-
 // In place of the magnitude of a value that is missing (section 6), in arrays of lattices.
 inline constexpr std::uint8_t special_mark = 255, verbatim_mark = 254, not_finite_mark = 253;
 __device__ inline bool is_missing(std::uint8_t magnitude) { return magnitude > 127; }
@@ -24,17 +22,28 @@ __device__ T limited(T predicted) {
     return magnitude(predicted) <= std::numeric_limits<T>::max() ? predicted : T{0};
 }
 
-// Class 0 of a tile and what lies around it, as far as the lattice has it.
+// Class 0 of a tile and what lies around it, or 0 where the lattice has nothing.
 template <class Boxes, class T>
 __device__ void load_class_0(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes, T* value) {
-    for (std::uint32_t p = threadIdx.x; p < boxes.size(0); p += tile_threads) {
-        int x[4];
-        boxes.point(0, p, x);
-        if (!is_known<decltype(boxes.tile)::axes>(place, 0, x)) continue;
-        auto at = static_cast<std::int64_t>(place.coarse);
-        for (std::uint32_t a = 0; a < 4; ++a) at += x[a] * static_cast<std::int64_t>(of.lattice.coarse_stride[a]);
-        value[p] = of.coarse[at];
-    }
+    using Tile = decltype(boxes.tile);
+    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
+    const auto& stride = of.lattice.coarse_stride;
+    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); },
+                      [&](int (&x)[4], std::uint32_t steps) {
+                          boxes.leave_margin(0, x);
+                          T* const to = value + boxes.at(0, x);
+                          const T* const from =
+                              of.coarse + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
+                          const bool known = is_known_beside<axes>(place, 0, x);
+#pragma unroll(Tile::unrolled)
+                          for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+                              if (k >= steps) break;
+                              const int at = x[along] + static_cast<int>(k);
+                              const bool is_there = known && at >= place.begin[along] && at < place.end[along];
+                              to[k * boxes.stride(0, along)] =
+                                  is_there ? from[static_cast<std::int64_t>(k * stride[along])] : T{0};
+                          }
+                      });
 }
 
 // Continues the rows of class c beyond the border of the lattice, along the axes in which it is even.
@@ -137,26 +146,6 @@ __device__ inline std::uint8_t magnitude_of_code(std::int32_t code) {
     return static_cast<std::uint8_t>(number_of_bits(static_cast<std::uint32_t>(std::min(code < 0 ? -code : code, 64))));
 }
 
-// A value from its code. Sets what is in place of its magnitude.
-template <class T>
-__device__ T reconstruct(const DeviceLattice<T>& of, std::int32_t code, T p, const T* in_field, std::uint8_t& mark) {
-    const Quantiser<T>& q = of.quantiser;
-    mark = 0;
-    if (code == special_code) {
-        mark = special_mark;
-        return p;
-    }
-    if (code == verbatim_code) {
-        const T value = *in_field;
-        const bool is_finite = magnitude(value) <= std::numeric_limits<T>::max();
-        mark = is_finite ? verbatim_mark : not_finite_mark;
-        return is_finite ? value : p;
-    }
-    if (code == large_code) code = static_cast<std::int32_t>(bits_of(*in_field)); // may be one that has a meaning above
-    if (of.fine != nullptr) mark = magnitude_of_code(code);
-    return p + static_cast<T>(code) * q.step;
-}
-
 // ---- Quantisation (section 5)
 
 // Whether a value is coded, and the error of what it is coded as is less than e; if not, is_coded_after_all() tells.
@@ -177,50 +166,90 @@ __device__ bool is_coded_after_all(T d, T p, const Quantiser<T>& q, T value) {
     return r > T{0} ? error <= T{0} : error >= T{0};
 }
 
-// Decodes a point. in_field: where it is in the field; at: where its code is. Sets what is in place of its magnitude.
+// What turns predictions into values, point by point. in_field: where it is in the field; at: where its code is. quick()
+// does it for most points and returns whether it has; otherwise slow() has to, with the same prediction. Both set what is
+// in place of the magnitude.
+
 template <class T>
 struct DecodePoint {
     const DeviceLattice<T>& of;
     bool is_live;
 
-    __device__ T operator()(T p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
-        return reconstruct(of, is_live ? static_cast<std::int16_t>(of.codes[at]) : 0, p, of.field + in_field, mark);
+    __device__ std::int32_t code_at(std::uint64_t at) const {
+        return is_live ? static_cast<std::int16_t>(of.codes[at]) : 0;
+    }
+    __device__ T value(T p, std::int32_t code, std::uint8_t& mark) const {
+        if (of.fine != nullptr) mark = magnitude_of_code(code);
+        return p + static_cast<T>(code) * of.quantiser.step;
+    }
+    __device__ bool quick(T& p, std::int64_t, std::uint64_t at, std::uint8_t& mark) const {
+        const std::int32_t code = code_at(at);
+        if (code <= large_code) return false;
+        p = value(p, code, mark);
+        return true;
+    }
+    __device__ void slow(T& p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
+        const std::int32_t code = code_at(at);
+        if (code == special_code) {
+            mark = special_mark;
+            return;
+        }
+        const T there = of.field[in_field];
+        if (code == large_code) { // may be a number that is one of the words
+            p = value(p, static_cast<std::int32_t>(bits_of(there)), mark);
+            return;
+        }
+        const bool is_finite = magnitude(there) <= std::numeric_limits<T>::max();
+        mark = is_finite ? verbatim_mark : not_finite_mark;
+        if (is_finite) p = there;
     }
 };
-// Codes a point.
+
 template <class T>
 struct CodePoint {
     const DeviceLattice<T>& of;
     std::uint32_t (&n_missing)[2];
 
-    __device__ T operator()(T p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
-        const Quantiser<T>& q = of.quantiser;
+    __device__ void put(const RecordedPoint& point, std::uint64_t at) const {
+        of.points[at] = point.packed(of.points[at]);
+    }
+    __device__ bool quick(T& p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
+        T value;
+        std::int32_t code;
+        if (!quantise(of.original[in_field], p, of.quantiser, value, code)) return false;
+        put({code, false}, at);
+        if (of.fine != nullptr) mark = magnitude_of_code(code);
+        p = value;
+        return true;
+    }
+    __device__ void slow(T& p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
         const T d = of.original[in_field];
         T value;
         std::int32_t code;
-        RecordedPoint point(0, false);
-        if (quantise(d, p, q, value, code) || is_coded_after_all(d, p, q, value)) {
-            point.code = code;
+        quantise(d, p, of.quantiser, value, code);
+        if (is_coded_after_all(d, p, of.quantiser, value)) {
+            put({code, false}, at);
             mark = magnitude_of_code(code);
-        } else {
-            const bool is_special = bits_of(d) == q.special;
-            point = {is_special ? RecordedPoint::special : RecordedPoint::verbatim, true};
-            mark = is_special ? special_mark : verbatim_mark;
-            value = !is_special && magnitude(d) <= std::numeric_limits<T>::max() ? d : p;
-            atomicAdd(&n_missing[is_special ? 0 : 1], 1u);
+            p = value;
+            return;
         }
-        of.points[at] = point.packed(of.points[at]);
-        return value;
+        const bool is_special = bits_of(d) == of.quantiser.special;
+        put({is_special ? RecordedPoint::special : RecordedPoint::verbatim, true}, at);
+        mark = is_special ? special_mark : verbatim_mark;
+        if (!is_special && magnitude(d) <= std::numeric_limits<T>::max()) p = d;
+        atomicAdd(&n_missing[is_special ? 0 : 1], 1u);
     }
 };
 
-// Predicts a tile's points phase by phase; finish() turns predictions into values. These are put where they belong.
+// Predicts a tile's points phase by phase; `finish` turns predictions into values. These are put where they belong.
+// Positions that the lattice does not have are computed like others, and nobody looks at them.
 template <bool wide, class Tile, class T, class Finish>
 __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, ValueMemory& shared,
                                                T* value, const Finish& finish) {
-    constexpr std::uint32_t axes = Tile::axes;
+    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
+    constexpr int unrolled = wide ? 1 : Tile::unrolled; // or there would be too much of it
     const Boxes<Tile, wide ? 2 : 1, wide ? 3 : 2> boxes{tile};
-    const TilePlace& place = shared.place;
+    const TilePlace place = shared.place;
     const bool adds_codes = wide && of.curve == v2::Curve::six_points_and_codes;
     const std::uint32_t all = boxes.begin(1u << axes);
     T* const without = value + (adds_codes ? all - boxes.size(0) : 0);
@@ -231,36 +260,61 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
     __syncthreads();
     continue_class<0>(of.lattice, place, boxes, value);
     __syncthreads();
-    for (std::uint32_t phase = 1; phase <= axes; ++phase) {
-        for_classes<axes>(phase, [&](auto constant) {
-            constexpr std::uint32_t c = constant;
-            const std::uint64_t first = place.first_code + first_of_class(tile, c, false);
-            for (std::uint32_t number = threadIdx.x; number < boxes.size(c); number += tile_threads) {
-                int x[4];
-                boxes.point(c, number, x);
-                if (!is_known<axes>(place, c, x)) continue;
-                T p = predict<c>(place, boxes, of.curve, x, [&](std::uint32_t) { return value; });
+
+    const auto find_class = [&](auto constant) {
+        constexpr std::uint32_t c = constant;
+        const std::uint64_t first = place.first_code + first_of_class(tile, c, false);
+        const ClassGroups<Tile> groups{tile, c};
+        const auto find_column = [&](int (&x)[4], std::uint32_t steps) {
+            boxes.leave_margin(c, x);
+            bool beside_is_own = true;
+            for (std::uint32_t a = 0; a < axes; ++a)
+                beside_is_own = beside_is_own && (a == along || boxes.is_own_along(c, a, x[a]));
+            const std::int64_t in_field =
+                static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, of.lattice.field_stride);
+            const auto step = static_cast<std::int64_t>((along < axes ? 2 : 1) * of.lattice.field_stride[along]);
+            std::uint32_t left = 0; // points for slow()
+            const auto note = [&](const int (&at)[4], std::uint8_t m) {
+                if (m != 0) mark[raster<Tile>(place, c, at)] = m;
+                if (is_missing(m)) shared.any_missing = 1;
+            };
+#pragma unroll(unrolled)
+            for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+                if (k >= steps) break;
+                int at[4] = {x[0], x[1], x[2], x[3]};
+                at[along] += static_cast<int>(k);
+                const std::uint32_t to = boxes.at(c, at);
+                T p = predict<c>(place, boxes, of.curve, at, [&](std::uint32_t) { return value; });
                 if (adds_codes) {
                     T u = p;
                     if constexpr (std::popcount(c) > 1) {
-                        u = limited(predict<c>(place, boxes, of.curve, x,
+                        u = limited(predict<c>(place, boxes, of.curve, at,
                                                [&](std::uint32_t source) { return source == 0 ? value : without; }));
                         p += T(0.25) * (p - u);
                     }
-                    without[boxes.begin(c) + number] = limited(u);
+                    without[to] = limited(u);
                 }
                 p = limited(p);
-                if (boxes.is_own(c, x)) {
-                    std::uint8_t m;
-                    p = finish(p,
-                               static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, of.lattice.field_stride),
-                               first + ClassGroups<Tile>{tile, c}.order(x), m);
-                    if (m != 0) mark[raster<Tile>(place, c, x)] = m;
-                    if (is_missing(m)) shared.any_missing = 1;
+                if (beside_is_own && boxes.is_own_along(c, along, at[along])) {
+                    std::uint8_t m = 0;
+                    if (!finish.quick(p, in_field + k * step, first + groups.order(at), m)) left |= 1u << k;
+                    note(at, m);
                 }
-                value[boxes.begin(c) + number] = p;
+                value[to] = p;
             }
-        });
+            for (; left != 0; left &= left - 1) {
+                const int k = __ffs(static_cast<int>(left)) - 1;
+                int at[4] = {x[0], x[1], x[2], x[3]};
+                at[along] += k;
+                std::uint8_t m = 0;
+                finish.slow(value[boxes.at(c, at)], in_field + k * step, first + groups.order(at), m);
+                note(at, m);
+            }
+        };
+        for_columns<axes>([&](std::uint32_t a) { return boxes.length(c, a); }, find_column);
+    };
+    for (std::uint32_t phase = 1; phase <= axes; ++phase) {
+        for_classes<axes>(phase, find_class);
         __syncthreads();
         if (phase == axes) break;
         for_classes<axes>(phase, [&](auto constant) {
@@ -271,42 +325,49 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
     }
     if (of.original != nullptr && of.fine == nullptr) return; // nobody looks at them
     // Points that are even and odd along the first axis become lines again.
-    const bool any_missing = shared.any_missing != 0;
+    const bool has_marks = of.fine != nullptr || shared.any_missing != 0;
     const auto special = std::bit_cast<T>(of.quantiser.special);
     const auto put_lines = [&]<std::uint32_t c>(Class<c>) {
-        const std::uint32_t n_lines = tile.n(c, 1) * tile.n(c, 2) * tile.n(c, 3),
-                            edge = tile.n(c, 0) + tile.n(c | 1, 0);
-        for (std::uint32_t p = threadIdx.x; p < n_lines * edge; p += tile_threads) {
-            std::uint32_t rest = p / edge;
-            int x[4] = {static_cast<int>(p % edge / 2)};
-            for (std::uint32_t a = 1; a < 4; ++a) {
-                x[a] = static_cast<int>(rest % tile.n(c, a));
-                rest /= tile.n(c, a);
-            }
-            const bool odd = p % edge % 2 != 0;
-            T result = value[odd ? boxes.at(c | 1, x) : boxes.at(c, x)];
+        const auto length = [&](std::uint32_t a) { return a == 0 ? tile.n(c, 0) + tile.n(c | 1, 0) : tile.n(c, a); };
+        for_columns<axes>(length, [&](const int (&x)[4], std::uint32_t steps) {
+            const bool odd = x[0] % 2 != 0;
             const std::uint32_t of_class = odd ? c | 1 : c;
-            std::uint8_t m = 0;
-            if (of_class == 0) {
-                auto at = static_cast<std::int64_t>(place.coarse);
-                for (std::uint32_t a = 0; a < 4; ++a)
-                    at += x[a] * static_cast<std::int64_t>(of.lattice.coarse_stride[a]);
-                m = of.coarse_magnitude[at];
-                if (!is_missing(m)) m = 0;
-            } else if (of.fine != nullptr || any_missing) {
-                m = mark[raster<Tile>(place, of_class, x)];
+            const int at[4] = {x[0] / 2, x[1], x[2], x[3]};
+            const T* const from = value + (odd ? boxes.at(c | 1, at) : boxes.at(c, at));
+            const std::uint32_t step = odd ? boxes.stride(c | 1, along) : boxes.stride(c, along);
+            const auto put = [&](std::uint32_t k, std::uint8_t m) {
+                T result = from[k * step];
+                const Extents& stride = of.fine != nullptr ? of.lattice.stride : of.lattice.field_stride;
+                const std::int64_t to = static_cast<std::int64_t>(of.fine != nullptr ? place.fine : place.field) +
+                                        offset_of<Tile>(of_class, at, stride) +
+                                        static_cast<std::int64_t>(k * (along < axes ? 2 : 1) * stride[along]);
+                if (of.fine != nullptr) {
+                    of.fine[to] = result;
+                    of.fine_magnitude[to] = m;
+                    return;
+                }
+                if (m == not_finite_mark) return; // it is there
+                of.field[to] = m == special_mark ? special : result;
+            };
+            const auto mark_of = [&](std::uint32_t k) {
+                int point[4] = {at[0], at[1], at[2], at[3]};
+                point[along] += static_cast<int>(k);
+                if (of_class != 0) return mark[raster<Tile>(place, of_class, point)];
+                const std::int64_t in_coarse =
+                    static_cast<std::int64_t>(place.coarse) + offset_along(point, of.lattice.coarse_stride);
+                const std::uint8_t m = of.coarse_magnitude[in_coarse];
+                return is_missing(m) ? m : std::uint8_t{0};
+            };
+            if (has_marks || of_class == 0) {
+                for (std::uint32_t k = 0; k < steps; ++k) put(k, mark_of(k));
+                return;
             }
-            if (of.fine != nullptr) {
-                const auto at = static_cast<std::int64_t>(place.fine) + offset_of<Tile>(of_class, x, of.lattice.stride);
-                of.fine[at] = result;
-                of.fine_magnitude[at] = m;
-                continue;
+#pragma unroll(unrolled)
+            for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+                if (k >= steps) break;
+                put(k, 0);
             }
-            if (m == not_finite_mark) continue; // it is there
-            if (m == special_mark) result = special;
-            of.field[static_cast<std::int64_t>(place.field) + offset_of<Tile>(of_class, x, of.lattice.field_stride)] =
-                result;
-        }
+        });
     };
     put_lines(Class<0>{});
     if constexpr (axes > 1) put_lines(Class<2>{});

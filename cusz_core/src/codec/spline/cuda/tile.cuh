@@ -10,6 +10,10 @@
 
 namespace cusz::cuda {
 
+inline constexpr std::uint32_t tile_threads = 128;
+// Positions of a column that are worked on at a time: all of a full tile's, with the widest margins.
+inline constexpr int most_of_column = 9;
+
 template <std::uint32_t c>
 using Class = std::integral_constant<std::uint32_t, c>;
 
@@ -39,12 +43,14 @@ __device__ void for_odd_axes(const Use& use) {
 template <std::uint32_t of_axes>
 struct FullTile {
     static constexpr std::uint32_t axes = of_axes;
+    static constexpr int unrolled = most_of_column; // steps along columns
     // Half coordinates of a class along an axis.
     static constexpr std::uint32_t n(std::uint32_t, std::uint32_t a) { return a < axes ? tile_edges(axes)[a] / 2 : 1; }
 };
 template <std::uint32_t of_axes>
 struct ClippedTile {
     static constexpr std::uint32_t axes = of_axes;
+    static constexpr int unrolled = 1;
     std::uint32_t edge[4];
     __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const {
         return a < axes ? (edge[a] + 1 - (c >> a & 1)) / 2 : edge[a];
@@ -176,14 +182,48 @@ struct Boxes {
             number /= length(c, a);
         }
     }
+    // Positions of a class's array become half coordinates.
+    __device__ static constexpr void leave_margin(std::uint32_t c, int (&x)[4]) {
+        for (std::uint32_t a = 0; a < Tile::axes; ++a)
+            if (has_margin(c, a)) x[a] -= static_cast<int>(before);
+    }
+    // Whether a position is in the tile, as far as this axis says.
+    __device__ constexpr bool is_own_along(std::uint32_t c, std::uint32_t a, int x) const {
+        return !has_margin(c, a) || (x >= 0 && x < static_cast<int>(tile.n(c, a)));
+    }
     // Whether a position is in the tile.
     __device__ constexpr bool is_own(std::uint32_t c, const int (&x)[4]) const {
         bool is_own = true;
-        for (std::uint32_t a = 0; a < Tile::axes; ++a)
-            if (has_margin(c, a)) is_own = is_own && x[a] >= 0 && x[a] < static_cast<int>(tile.n(c, a));
+        for (std::uint32_t a = 0; a < Tile::axes; ++a) is_own = is_own && is_own_along(c, a, x[a]);
         return is_own;
     }
 };
+
+// What a thread of a block that works on a tile goes along: the last active axis, up to so many positions at a time.
+template <std::uint32_t axes>
+inline constexpr std::uint32_t column_axis = axes > 1 ? axes - 1 : 3;
+
+// Calls use(x, steps) for the columns, or parts of them, of a box with such lengths along each axis: they begin at x and
+// have so many positions. By a block; what depends on the other axes is computed once a column.
+template <std::uint32_t axes, class Length, class Use>
+__device__ __forceinline__ void for_columns(const Length& length, const Use& use) {
+    constexpr std::uint32_t along = column_axis<axes>, most = most_of_column;
+    const std::uint32_t n = length(along), parts = (n + most - 1) / most;
+    std::uint32_t columns = parts;
+    for (std::uint32_t a = 0; a < 4; ++a) columns *= a == along ? 1 : length(a);
+    for (std::uint32_t column = threadIdx.x; column < columns; column += tile_threads) {
+        int x[4];
+        std::uint32_t rest = column;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            if (a == along) continue;
+            x[a] = static_cast<int>(rest % length(a));
+            rest /= length(a);
+        }
+        const std::uint32_t begin = parts > 1 ? rest * most : 0;
+        x[along] = static_cast<int>(begin);
+        use(x, parts > 1 ? std::min(n - begin, most) : n);
+    }
+}
 
 // Where a tile lies. Half coordinates are relative to it.
 struct TilePlace {
@@ -234,6 +274,14 @@ __device__ bool is_known(const TilePlace& place, std::uint32_t c, const int (&x)
         if ((c >> a & 1) == 0) known = known && x[a] >= place.begin[a] && x[a] < place.end[a];
     return known;
 }
+// The same, but for the axis that columns go along.
+template <std::uint32_t axes>
+__device__ bool is_known_beside(const TilePlace& place, std::uint32_t c, const int (&x)[4]) {
+    bool known = true;
+    for (std::uint32_t a = 0; a < axes; ++a)
+        if ((c >> a & 1) == 0 && a != column_axis<axes>) known = known && x[a] >= place.begin[a] && x[a] < place.end[a];
+    return known;
+}
 
 // Calls work(tile) with the form of the tile.
 template <std::uint32_t axes, class Work>
@@ -242,6 +290,11 @@ __device__ auto with_form(const TilePlace& place, const Work& work) {
     return work(ClippedTile<axes>{{place.edge[0], place.edge[1], place.edge[2], place.edge[3]}});
 }
 
+__device__ inline std::int64_t offset_along(const int (&x)[4], const Extents& stride) {
+    std::int64_t offset = 0;
+    for (std::uint32_t a = 0; a < 4; ++a) offset += x[a] * static_cast<std::int64_t>(stride[a]);
+    return offset;
+}
 // Offset of a class's point from the tile's first one.
 template <class Tile>
 __device__ std::int64_t offset_of(std::uint32_t c, const int (&x)[4], const Extents& stride) {
