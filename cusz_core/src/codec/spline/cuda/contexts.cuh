@@ -6,14 +6,17 @@
 
 namespace cusz::cuda {
 
-// A point of the coarser lattice, as its neighbours see it: roughness along three axes, 4 bits each; its magnitude;
-// whether it is missing; whether it is missing or beyond the lattice.
-struct CoarsePoint {
-    static constexpr std::uint32_t magnitude_at = 12, missing_at = 15, gone_at = 16;
-    static constexpr std::uint32_t outside = 1u << gone_at;
-};
+// A point of the coarser lattice, as its neighbours see it, in a form that is put together by OR and by addition.
+struct alignas(8) CoarsePoint {
+    static constexpr std::uint32_t missing = 1 << 8, gone = 1 << 12, around_at = 16;
 
-// Memory for one class 0: values with a margin, magnitudes around them, points and what is around each.
+    std::uint32_t rough; // along three axes, a byte each: as many ones
+    std::uint32_t sums;  // magnitude; whether it is missing; missing or beyond the lattice; and the sum around it
+};
+// A magnitude, and whether the point is missing: sums of 27 do not overflow.
+using WideMagnitude = std::uint16_t;
+
+// Memory for one class 0: points, values with a margin, and magnitudes around them.
 struct FixedMemory {
     TilePlace place;
 };
@@ -26,7 +29,7 @@ constexpr std::size_t fixed_bytes(const std::array<std::uint32_t, 4>& edge, std:
         magnitudes *= n + 2 * of;
         points *= n + of;
     }
-    return values * sizeof(T) + points * 4 + magnitudes + points;
+    return points * sizeof(CoarsePoint) + values * sizeof(T) + magnitudes * sizeof(WideMagnitude);
 }
 
 template <class T>
@@ -36,105 +39,192 @@ __device__ std::uint32_t bucket(T difference, T inv) {
     return static_cast<std::uint32_t>(std::clamp(static_cast<int>(bits >> mantissa_bits) - (bias - 3), 0, 7));
 }
 
-// Writes what contexts of a tile take from the coarser lattice to where its codes will be.
+// Magnitudes of class 0 and around it, 0 where the lattice has nothing.
+template <class Boxes, class T>
+__device__ void load_magnitudes(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes,
+                                WideMagnitude* magnitude) {
+    using Tile = decltype(boxes.tile);
+    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
+    const auto& stride = of.lattice.coarse_stride;
+    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); },
+                      [&](int (&x)[4], std::uint32_t steps) {
+                          boxes.leave_margin(0, x);
+                          WideMagnitude* const to = magnitude + boxes.at(0, x);
+                          const std::uint8_t* const from =
+                              of.coarse_magnitude + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
+                          const bool known = is_known_beside<axes>(place, 0, x);
+#pragma unroll(Tile::unrolled)
+                          for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+                              if (k >= steps) break;
+                              const int at = x[along] + static_cast<int>(k);
+                              std::uint32_t m = 0;
+                              if (known && at >= place.begin[along] && at < place.end[along])
+                                  m = from[static_cast<std::int64_t>(k * stride[along])];
+                              to[k * boxes.stride(0, along)] = static_cast<WideMagnitude>(
+                                  is_missing(static_cast<std::uint8_t>(m)) ? CoarsePoint::missing : m);
+                          }
+                      });
+}
+
+// The sum of magnitudes in a layer across the axis of columns, around a point.
+template <class Boxes>
+__device__ std::uint32_t sum_of_layer(const Boxes& boxes, const WideMagnitude* at) {
+    constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
+    const int s1 = axes > 2 ? static_cast<int>(boxes.stride(0, 1)) : 0;
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (int y = axes > 2 ? -1 : 0; y <= (axes > 2 ? 1 : 0); ++y) sum += at[y * s1 - 1] + at[y * s1] + at[y * s1 + 1];
+    return sum;
+}
+
 template <class Tile, class T>
-__device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& tile, const TilePlace& place, T* value) {
-    constexpr std::uint32_t axes = Tile::axes;
+__device__ void find_coarse_points(const DeviceLattice<T>& of, const Tile& tile, const TilePlace& place, const T* value,
+                                   const WideMagnitude* magnitude, CoarsePoint* point) {
+    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
     const Boxes<Tile, 1, 2> values{tile};
     const Boxes<Tile, 1, 1> magnitudes{tile};
     const Boxes<Tile, 0, 1> near{tile};
-    auto* const point = reinterpret_cast<std::uint32_t*>(value + values.size(0));
-    auto* const magnitude_of = reinterpret_cast<std::uint8_t*>(point + near.size(0));
-    std::uint8_t* const around = magnitude_of + magnitudes.size(0);
-    load_class_0(of, place, values, value);
-    for (std::uint32_t p = threadIdx.x; p < magnitudes.size(0); p += tile_threads) {
-        int x[4];
-        magnitudes.point(0, p, x);
-        std::uint8_t m = 0;
-        if (is_known<axes>(place, 0, x)) {
-            auto at = static_cast<std::int64_t>(place.coarse);
-            for (std::uint32_t a = 0; a < 4; ++a) at += x[a] * static_cast<std::int64_t>(of.lattice.coarse_stride[a]);
-            m = of.coarse_magnitude[at];
+    for_columns<axes>([&](std::uint32_t a) { return near.length(0, a); },
+                      [&](const int (&x)[4], std::uint32_t steps) {
+                          const T* const v = value + values.at(0, x);
+                          const WideMagnitude* const m = magnitude + magnitudes.at(0, x);
+                          CoarsePoint* const to = point + near.at(0, x);
+                          const bool known = is_known_beside<axes>(place, 0, x);
+                          bool beside_is_own = true;
+                          for (std::uint32_t a = 0; a < axes; ++a)
+                              beside_is_own = beside_is_own && (a == along || near.is_own_along(0, a, x[a]));
+                          const std::uint32_t layer = magnitudes.stride(0, along);
+                          std::uint32_t before = 0, here = 0; // sums of layers
+                          if (axes > 1 && beside_is_own) {
+                              before = sum_of_layer(magnitudes, m - layer);
+                              here = sum_of_layer(magnitudes, m);
+                          }
+#pragma unroll(Tile::unrolled)
+                          for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+                              if (k >= steps) break;
+                              int at[4] = {x[0], x[1], x[2], x[3]};
+                              at[along] += static_cast<int>(k);
+                              CoarsePoint result{0, CoarsePoint::gone};
+                              if (known && at[along] >= place.begin[along] && at[along] < place.end[along]) {
+                                  result.sums = m[k * layer];
+                                  if (result.sums == CoarsePoint::missing) {
+                                      result.sums += CoarsePoint::gone;
+                                  } else {
+#pragma unroll
+                                      for (std::uint32_t a = 0; a < axes; ++a) {
+                                          if (at[a] >= static_cast<int>(tile.n(1u << a, a)))
+                                              continue; // no odd point there
+                                          const auto s = static_cast<int>(values.stride(0, a));
+                                          const T* const of_point = v + k * values.stride(0, along);
+                                          const T near_by = of_point[0] + of_point[s],
+                                                  next = of_point[-s] + of_point[2 * s];
+                                          const T apart = (near_by * T(9) - next) * T(0.0625) - near_by * T(0.5);
+                                          result.rough |= ((1u << bucket(apart, of.quantiser.inv)) - 1) << 8 * a;
+                                      }
+                                  }
+                              }
+                              if (beside_is_own && near.is_own_along(0, along, at[along])) {
+                                  std::uint32_t behind = sum_of_layer(magnitudes, m + (k + (axes > 1 ? 1 : 0)) * layer);
+                                  result.sums |= (before + here + behind) << CoarsePoint::around_at;
+                                  if (axes > 1) {
+                                      before = here;
+                                      here = behind;
+                                  }
+                              }
+                              to[k * near.stride(0, along)] = result;
+                          }
+                      });
+}
+
+// What the corners of a point of class c in one layer across the axis of columns give.
+struct CoarseLayer {
+    std::uint32_t sums = 0, rough = 0, rough_along = 0, around = 0;
+};
+template <std::uint32_t c, class Boxes>
+__device__ CoarseLayer layer_of(const Boxes& near, const CoarsePoint* point) {
+    constexpr std::uint32_t axes = decltype(near.tile)::axes, along = column_axis<axes>;
+    CoarseLayer layer;
+#pragma unroll
+    for (std::uint32_t steps = 0; steps < 1u << axes; ++steps) {
+        if ((steps & ~c) != 0 || (steps >> along & 1) != 0) continue;
+        std::uint32_t away = 0, mask = 0;
+        for (std::uint32_t a = 0; a < axes; ++a) {
+            away += (steps >> a & 1) * near.stride(0, a);
+            if (a != along && (c >> a & 1) != 0 && (steps >> a & 1) == 0) mask |= 255u << 8 * a;
         }
-        magnitude_of[p] = m;
+        const CoarsePoint at = point[away];
+        layer.sums += at.sums;
+        layer.rough |= at.rough & mask;
+        layer.rough_along |= at.rough;
+        if (steps == 0) layer.around = at.sums >> CoarsePoint::around_at;
     }
+    layer.rough_along &= along < axes ? 255u << 8 * along : 0;
+    return layer;
+}
+
+// By the layer of a point, and the next one if the point is odd along columns.
+template <std::uint32_t c>
+__device__ FixedContext fixed_context(const CoarseLayer& here, const CoarseLayer& next, bool odd_along) {
+    const std::uint32_t sums = (here.sums + (odd_along ? next.sums : 0)) & 0xFFFF, magnitudes = 255,
+                        rough = here.rough | (odd_along ? next.rough | here.rough_along : 0),
+                        corners = 1u << std::popcount(c);
+    FixedContext context{static_cast<std::uint32_t>(__popc((rough | rough >> 8 | rough >> 16) & 127)),
+                         (sums & magnitudes) + (here.around & magnitudes), 0};
+    if (((sums | here.around) & ~magnitudes) != 0)
+        context.missing = sums / CoarsePoint::gone == corners                        ? 3
+                          : (sums & (CoarsePoint::gone - CoarsePoint::missing)) != 0 ? 2
+                          : here.around >= CoarsePoint::missing                      ? 1
+                                                                                     : 0;
+    return context;
+}
+
+// Writes what contexts of a tile take from the coarser lattice to where its codes will be.
+template <class Tile, class T>
+__device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& tile, const TilePlace& place,
+                                       CoarsePoint* point) {
+    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
+    const Boxes<Tile, 1, 2> values{tile};
+    const Boxes<Tile, 1, 1> magnitudes{tile};
+    const Boxes<Tile, 0, 1> near{tile};
+    T* const value = reinterpret_cast<T*>(point + near.size(0));
+    auto* const magnitude = reinterpret_cast<WideMagnitude*>(value + values.size(0));
+    load_class_0(of, place, values, value);
+    load_magnitudes(of, place, magnitudes, magnitude);
     __syncthreads();
     continue_class<0>(of.lattice, place, values, value);
     __syncthreads();
-    for (std::uint32_t p = threadIdx.x; p < near.size(0); p += tile_threads) {
-        int x[4];
-        near.point(0, p, x);
-        std::uint32_t word = CoarsePoint::outside;
-        if (is_known<axes>(place, 0, x)) {
-            const std::uint32_t m = magnitude_of[magnitudes.at(0, x)];
-            word = is_missing(static_cast<std::uint8_t>(m)) ? 1u << CoarsePoint::missing_at | 1u << CoarsePoint::gone_at
-                                                            : m << CoarsePoint::magnitude_at;
-#pragma unroll
-            for (std::uint32_t a = 0; a < axes; ++a) {
-                if (x[a] >= static_cast<int>(tile.n(1u << a, a))) continue; // no odd point there
-                const T* const v = value + values.at(0, x);
-                const auto s = static_cast<int>(values.stride(0, a));
-                const T near_by = v[0] + v[s], next = v[-s] + v[2 * s];
-                word |= bucket((near_by * T(9) - next) * T(0.0625) - near_by * T(0.5), of.quantiser.inv) << 4 * a;
-            }
-        }
-        point[p] = word;
-        if (!near.is_own(0, x)) continue;
-        std::uint32_t sum = 0, missing = 0;
-        const std::uint8_t* const m = magnitude_of + magnitudes.at(0, x);
-        const auto add = [&](int offset) {
-            const std::uint8_t v = m[offset];
-            if (is_missing(v))
-                missing = 128;
-            else
-                sum += v;
-        };
-        const int s1 = axes > 1 ? static_cast<int>(magnitudes.stride(0, 1)) : 0,
-                  s2 = axes > 2 ? static_cast<int>(magnitudes.stride(0, 2)) : 0;
-        for (int z = axes > 2 ? -1 : 0; z <= (axes > 2 ? 1 : 0); ++z)
-            for (int y = axes > 1 ? -1 : 0; y <= (axes > 1 ? 1 : 0); ++y)
-                for (int step = -1; step <= 1; ++step) add(z * s2 + y * s1 + step);
-        around[p] = static_cast<std::uint8_t>(std::min(sum, +FixedContext::most) | missing);
-    }
+    find_coarse_points(of, tile, place, value, magnitude, point);
     __syncthreads();
     for (std::uint32_t phase = 1; phase <= axes; ++phase)
         for_classes<axes>(phase, [&](auto constant) {
             constexpr std::uint32_t c = constant;
+            constexpr bool odd_along = (c >> along & 1) != 0;
             const ClassGroups<Tile> groups{tile, c};
             const std::uint64_t first = place.first_code + first_of_class(tile, c, false);
-            const std::uint32_t n = points(tile, c);
-            for (std::uint32_t p = threadIdx.x; p < n; p += tile_threads) {
-                int x[4];
-                std::uint32_t rest = p;
-                for (std::uint32_t a = 0; a < 4; ++a) {
-                    x[a] = static_cast<int>(rest % tile.n(c, a));
-                    rest /= tile.n(c, a);
-                }
-                const std::uint32_t at = near.at(0, x);
-                std::uint32_t rougher = 0, corners = 0, any = 0, all = ~0u;
-#pragma unroll
-                for (std::uint32_t steps = 0; steps < 1u << axes; ++steps) {
-                    if ((steps & ~c) != 0) continue;
-                    std::uint32_t away = 0;
-                    for (std::uint32_t a = 0; a < axes; ++a) away += (steps >> a & 1) * near.stride(0, a);
-                    const std::uint32_t word = point[at + away];
-                    corners += word >> CoarsePoint::magnitude_at & 7;
-                    any |= word;
-                    all &= word;
-                    for (std::uint32_t a = 0; a < axes; ++a)
-                        if ((c >> a & 1) != 0 && (steps >> a & 1) == 0) rougher = std::max(rougher, word >> 4 * a & 15);
-                }
-                const std::uint32_t by = around[at];
-                const FixedContext context{rougher, corners + (by & 127),
-                                           (all >> CoarsePoint::gone_at & 1) != 0      ? 3u
-                                           : (any >> CoarsePoint::missing_at & 1) != 0 ? 2u
-                                                                                       : by >> 7};
-                const std::uint64_t to = first + groups.order(x);
-                if (of.points != nullptr)
-                    of.points[to] = context.packed();
-                else
-                    of.codes[to] = static_cast<std::uint16_t>(context.packed());
-            }
+            for_columns<axes>([&](std::uint32_t a) { return tile.n(c, a); },
+                              [&](const int (&x)[4], std::uint32_t steps) {
+                                  const CoarsePoint* const corner = point + near.at(0, x);
+                                  CoarseLayer here, next;
+                                  if (odd_along) next = layer_of<c>(near, corner);
+#pragma unroll(Tile::unrolled)
+                                  for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+                                      if (k >= steps) break;
+                                      here = next;
+                                      const std::uint32_t layer = near.stride(0, along);
+                                      if (odd_along)
+                                          next = layer_of<c>(near, corner + (k + 1) * layer);
+                                      else
+                                          here = layer_of<c>(near, corner + k * layer);
+                                      const std::uint32_t packed = fixed_context<c>(here, next, odd_along).packed();
+                                      int at[4] = {x[0], x[1], x[2], x[3]};
+                                      at[along] += static_cast<int>(k);
+                                      const std::uint64_t to = first + groups.order(at);
+                                      if (of.points != nullptr)
+                                          of.points[to] = packed;
+                                      else
+                                          of.codes[to] = static_cast<std::uint16_t>(packed);
+                                  }
+                              });
         });
 }
 

@@ -51,8 +51,9 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(con
         if (is_first_thread()) shared.place = place_of(of, number);
         __syncthreads();
         if (shared.place.live == 0) continue;
-        with_form<axes>(shared.place,
-                        [&](const auto& tile) { find_fixed_contexts_of(of, tile, shared.place, rest_of<T>(shared)); });
+        with_form<axes>(shared.place, [&](const auto& tile) {
+            find_fixed_contexts_of(of, tile, shared.place, rest_of<CoarsePoint>(shared));
+        });
     }
 }
 

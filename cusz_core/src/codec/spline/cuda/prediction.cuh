@@ -247,7 +247,7 @@ template <bool wide, class Tile, class T, class Finish>
 __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, ValueMemory& shared,
                                                T* value, const Finish& finish) {
     constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
-    constexpr int unrolled = wide ? 1 : Tile::unrolled; // or there would be too much of it
+    [[maybe_unused]] constexpr int unrolled = wide ? 1 : Tile::unrolled; // or there would be too much of it
     const Boxes<Tile, wide ? 2 : 1, wide ? 3 : 2> boxes{tile};
     const TilePlace place = shared.place;
     const bool adds_codes = wide && of.curve == v2::Curve::six_points_and_codes;
