@@ -204,6 +204,7 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
             for_columns<axes>([&](std::uint32_t a) { return tile.n(c, a); },
                               [&](const int (&x)[4], std::uint32_t steps) {
                                   const CoarsePoint* const corner = point + near.at(0, x);
+                                  const typename ClassGroups<Tile>::Column order(groups, x);
                                   CoarseLayer here, next;
                                   if (odd_along) next = layer_of<c>(near, corner);
 #pragma unroll(Tile::unrolled)
@@ -216,9 +217,7 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
                                       else
                                           here = layer_of<c>(near, corner + k * layer);
                                       const std::uint32_t packed = fixed_context<c>(here, next, odd_along).packed();
-                                      int at[4] = {x[0], x[1], x[2], x[3]};
-                                      at[along] += static_cast<int>(k);
-                                      const std::uint64_t to = first + groups.order(at);
+                                      const std::uint64_t to = first + order(x[along] + static_cast<int>(k));
                                       if (of.points != nullptr)
                                           of.points[to] = packed;
                                       else

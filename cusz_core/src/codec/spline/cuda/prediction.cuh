@@ -1,6 +1,7 @@
 // What tiles are predicted from, and values (docs/format_v2.md, sections 4 and 5); by a block.
 #pragma once
 
+#include <cmath>
 #include <limits>
 
 #include "archive/v2/frame.hpp"
@@ -15,7 +16,7 @@ __device__ inline bool is_missing(std::uint8_t magnitude) { return magnitude > 1
 
 template <class T>
 __device__ T magnitude(T v) {
-    return v < T{0} ? -v : v;
+    return std::abs(v);
 }
 template <class T>
 __device__ T limited(T predicted) {
@@ -167,8 +168,8 @@ __device__ bool is_coded_after_all(T d, T p, const Quantiser<T>& q, T value) {
 }
 
 // What turns predictions into values, point by point. in_field: where it is in the field; at: where its code is. quick()
-// does it for most points and returns whether it has; otherwise slow() has to, with the same prediction. Both set what is
-// in place of the magnitude.
+// does it for most points and returns whether it has, and the code; otherwise slow() has to, with the same prediction, and
+// sets what is in place of the magnitude.
 
 template <class T>
 struct DecodePoint {
@@ -178,14 +179,11 @@ struct DecodePoint {
     __device__ std::int32_t code_at(std::uint64_t at) const {
         return is_live ? static_cast<std::int16_t>(of.codes[at]) : 0;
     }
-    __device__ T value(T p, std::int32_t code, std::uint8_t& mark) const {
-        if (of.fine != nullptr) mark = magnitude_of_code(code);
-        return p + static_cast<T>(code) * of.quantiser.step;
-    }
-    __device__ bool quick(T& p, std::int64_t, std::uint64_t at, std::uint8_t& mark) const {
-        const std::int32_t code = code_at(at);
+    __device__ T value(T p, std::int32_t code) const { return p + static_cast<T>(code) * of.quantiser.step; }
+    __device__ bool quick(T& p, std::int64_t, std::uint64_t at, std::int32_t& code) const {
+        code = code_at(at);
         if (code <= large_code) return false;
-        p = value(p, code, mark);
+        p = value(p, code);
         return true;
     }
     __device__ void slow(T& p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
@@ -196,7 +194,9 @@ struct DecodePoint {
         }
         const T there = of.field[in_field];
         if (code == large_code) { // may be a number that is one of the words
-            p = value(p, static_cast<std::int32_t>(bits_of(there)), mark);
+            const auto large = static_cast<std::int32_t>(bits_of(there));
+            mark = magnitude_of_code(large);
+            p = value(p, large);
             return;
         }
         const bool is_finite = magnitude(there) <= std::numeric_limits<T>::max();
@@ -213,12 +213,10 @@ struct CodePoint {
     __device__ void put(const RecordedPoint& point, std::uint64_t at) const {
         of.points[at] = point.packed(of.points[at]);
     }
-    __device__ bool quick(T& p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
+    __device__ bool quick(T& p, std::int64_t in_field, std::uint64_t at, std::int32_t& code) const {
         T value;
-        std::int32_t code;
         if (!quantise(of.original[in_field], p, of.quantiser, value, code)) return false;
         put({code, false}, at);
-        if (of.fine != nullptr) mark = magnitude_of_code(code);
         p = value;
         return true;
     }
@@ -274,10 +272,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
                 static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, of.lattice.field_stride);
             const auto step = static_cast<std::int64_t>((along < axes ? 2 : 1) * of.lattice.field_stride[along]);
             std::uint32_t left = 0; // points for slow()
-            const auto note = [&](const int (&at)[4], std::uint8_t m) {
-                if (m != 0) mark[raster<Tile>(place, c, at)] = m;
-                if (is_missing(m)) shared.any_missing = 1;
-            };
+            const typename ClassGroups<Tile>::Column order(groups, x);
 #pragma unroll(unrolled)
             for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
                 if (k >= steps) break;
@@ -296,9 +291,9 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
                 }
                 p = limited(p);
                 if (beside_is_own && boxes.is_own_along(c, along, at[along])) {
-                    std::uint8_t m = 0;
-                    if (!finish.quick(p, in_field + k * step, first + groups.order(at), m)) left |= 1u << k;
-                    note(at, m);
+                    std::int32_t code = 0;
+                    if (!finish.quick(p, in_field + k * step, first + order(at[along]), code)) left |= 1u << k;
+                    if (of.fine != nullptr) mark[raster<Tile>(place, c, at)] = magnitude_of_code(code);
                 }
                 value[to] = p;
             }
@@ -307,8 +302,9 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
                 int at[4] = {x[0], x[1], x[2], x[3]};
                 at[along] += k;
                 std::uint8_t m = 0;
-                finish.slow(value[boxes.at(c, at)], in_field + k * step, first + groups.order(at), m);
-                note(at, m);
+                finish.slow(value[boxes.at(c, at)], in_field + k * step, first + order(at[along]), m);
+                mark[raster<Tile>(place, c, at)] = m;
+                if (is_missing(m)) shared.any_missing = 1;
             }
         };
         for_columns<axes>([&](std::uint32_t a) { return boxes.length(c, a); }, find_column);

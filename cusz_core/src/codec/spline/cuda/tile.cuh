@@ -40,9 +40,14 @@ __device__ void for_odd_axes(const Use& use) {
     if constexpr ((c & 4) != 0) use(Class<2>{});
 }
 
+// What a thread of a block that works on a tile goes along: the last active axis, up to so many positions at a time.
+template <std::uint32_t axes>
+inline constexpr std::uint32_t column_axis = axes > 1 ? axes - 1 : 3;
+
 template <std::uint32_t of_axes>
 struct FullTile {
     static constexpr std::uint32_t axes = of_axes;
+    static constexpr bool is_full = true;
     static constexpr int unrolled = most_of_column; // steps along columns
     // Half coordinates of a class along an axis.
     static constexpr std::uint32_t n(std::uint32_t, std::uint32_t a) { return a < axes ? tile_edges(axes)[a] / 2 : 1; }
@@ -50,6 +55,7 @@ struct FullTile {
 template <std::uint32_t of_axes>
 struct ClippedTile {
     static constexpr std::uint32_t axes = of_axes;
+    static constexpr bool is_full = false;
     static constexpr int unrolled = 1;
     std::uint32_t edge[4];
     __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const {
@@ -90,6 +96,10 @@ struct ClassGroups {
     static constexpr std::uint32_t edge(std::uint32_t a) { return group_edges(Tile::axes)[a]; }
     __device__ constexpr std::uint32_t along(std::uint32_t a) const { return (tile.n(c, a) + edge(a) - 1) / edge(a); }
     __device__ constexpr std::uint32_t number() const { return along(0) * along(1) * along(2) * along(3); }
+    // Of a group that begins there. Those of full tiles are full.
+    __device__ constexpr std::uint32_t length(std::uint32_t a, std::uint32_t origin) const {
+        return Tile::is_full ? edge(a) : std::min(edge(a), tile.n(c, a) - origin);
+    }
 
     struct Place {
         std::uint32_t origin[4], length[4];
@@ -100,7 +110,7 @@ struct ClassGroups {
         place.n = 1;
         for (std::uint32_t a = 0; a < 4; ++a) {
             place.origin[a] = g % along(a) * edge(a);
-            place.length[a] = std::min(edge(a), tile.n(c, a) - place.origin[a]);
+            place.length[a] = length(a, place.origin[a]);
             place.n *= place.length[a];
             g /= along(a);
         }
@@ -116,21 +126,37 @@ struct ClassGroups {
     }
     // The number of a point in the order of the class.
     __device__ constexpr std::uint32_t order(const int (&x)[4]) const {
-        std::uint32_t order = 0, before = 1, step = 1, length[4]{};
-        for (std::uint32_t a = 0; a < 4; ++a) {
-            const std::uint32_t origin = static_cast<std::uint32_t>(x[a]) / edge(a) * edge(a);
-            length[a] = std::min(edge(a), tile.n(c, a) - origin);
-        }
+        std::uint32_t order = 0, before = 1, step = 1, lengths[4]{};
+        for (std::uint32_t a = 0; a < 4; ++a)
+            lengths[a] = length(a, static_cast<std::uint32_t>(x[a]) / edge(a) * edge(a));
         for (std::uint32_t a = 0; a < 4; ++a) {
             const std::uint32_t in_group = static_cast<std::uint32_t>(x[a]) % edge(a);
             std::uint32_t slower = 1;
-            for (std::uint32_t b = a + 1; b < 4; ++b) slower *= length[b];
+            for (std::uint32_t b = a + 1; b < 4; ++b) slower *= lengths[b];
             order += before * (static_cast<std::uint32_t>(x[a]) - in_group) * slower + in_group * step;
             before *= tile.n(c, a);
-            step *= length[a];
+            step *= lengths[a];
         }
         return order;
     }
+    // By column: the number of its point that is at 0 along the column's axis, from which in full tiles those of the others
+    // are always as far away.
+    struct Column {
+        const ClassGroups& groups;
+        int x[4];
+        std::uint32_t first;
+
+        __device__ Column(const ClassGroups& all, const int (&at)[4]) : groups(all), x{at[0], at[1], at[2], at[3]} {
+            x[column_axis<Tile::axes>] = 0;
+            first = Tile::is_full ? groups.order(x) : 0;
+        }
+        __device__ std::uint32_t operator()(int along) const {
+            int at[4] = {x[0], x[1], x[2], x[3]};
+            if (Tile::is_full) at[0] = at[1] = at[2] = at[3] = 0;
+            at[column_axis<Tile::axes>] = along;
+            return first + groups.order(at);
+        }
+    };
     // Half coordinates of a slot, and its number among those of the group that are not empty. Returns whether it is not.
     __device__ static constexpr bool point(const Place& place, std::uint32_t slot, int (&x)[4], std::uint32_t& number) {
         bool is_inside = true;
@@ -198,10 +224,6 @@ struct Boxes {
         return is_own;
     }
 };
-
-// What a thread of a block that works on a tile goes along: the last active axis, up to so many positions at a time.
-template <std::uint32_t axes>
-inline constexpr std::uint32_t column_axis = axes > 1 ? axes - 1 : 3;
 
 // Calls use(x, steps) for the columns, or parts of them, of a box with such lengths along each axis: they begin at x and
 // have so many positions. By a block; what depends on the other axes is computed once a column.
