@@ -52,14 +52,12 @@ __device__ void load_magnitudes(const DeviceLattice<T>& of, const TilePlace& pla
                           WideMagnitude* const to = magnitude + boxes.at(0, x);
                           const std::uint8_t* const from =
                               of.coarse_magnitude + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
-                          const bool known = is_known_beside<axes>(place, 0, x);
+                          const KnownPart known = known_part<axes>(place, 0, x);
 #pragma unroll(Tile::unrolled)
                           for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
                               if (k >= steps) break;
-                              const int at = x[along] + static_cast<int>(k);
                               std::uint32_t m = 0;
-                              if (known && at >= place.begin[along] && at < place.end[along])
-                                  m = from[static_cast<std::int64_t>(k * stride[along])];
+                              if (known.has(k)) m = from[static_cast<std::int64_t>(k * stride[along])];
                               to[k * boxes.stride(0, along)] = static_cast<WideMagnitude>(
                                   is_missing(static_cast<std::uint8_t>(m)) ? CoarsePoint::missing : m);
                           }
@@ -89,7 +87,7 @@ __device__ void find_coarse_points(const DeviceLattice<T>& of, const Tile& tile,
                           const T* const v = value + values.at(0, x);
                           const WideMagnitude* const m = magnitude + magnitudes.at(0, x);
                           CoarsePoint* const to = point + near.at(0, x);
-                          const bool known = is_known_beside<axes>(place, 0, x);
+                          const KnownPart known = known_part<axes>(place, 0, x);
                           bool beside_is_own = true;
                           for (std::uint32_t a = 0; a < axes; ++a)
                               beside_is_own = beside_is_own && (a == along || near.is_own_along(0, a, x[a]));
@@ -105,7 +103,7 @@ __device__ void find_coarse_points(const DeviceLattice<T>& of, const Tile& tile,
                               int at[4] = {x[0], x[1], x[2], x[3]};
                               at[along] += static_cast<int>(k);
                               CoarsePoint result{0, CoarsePoint::gone};
-                              if (known && at[along] >= place.begin[along] && at[along] < place.end[along]) {
+                              if (known.has(k)) {
                                   result.sums = m[k * layer];
                                   if (result.sums == CoarsePoint::missing) {
                                       result.sums += CoarsePoint::gone;
@@ -162,26 +160,30 @@ __device__ CoarseLayer layer_of(const Boxes& near, const CoarsePoint* point) {
     return layer;
 }
 
-// By the layer of a point, and the next one if the point is odd along columns.
-template <std::uint32_t c>
-__device__ FixedContext fixed_context(const CoarseLayer& here, const CoarseLayer& next, bool odd_along) {
-    const std::uint32_t sums = (here.sums + (odd_along ? next.sums : 0)) & 0xFFFF, magnitudes = 255,
-                        rough = here.rough | (odd_along ? next.rough | here.rough_along : 0),
-                        corners = 1u << std::popcount(c);
-    FixedContext context{static_cast<std::uint32_t>(__popc((rough | rough >> 8 | rough >> 16) & 127)),
-                         (sums & magnitudes) + (here.around & magnitudes), 0};
-    if (((sums | here.around) & ~magnitudes) != 0)
-        context.missing = sums / CoarsePoint::gone == corners                        ? 3
-                          : (sums & (CoarsePoint::gone - CoarsePoint::missing)) != 0 ? 2
-                          : here.around >= CoarsePoint::missing                      ? 1
-                                                                                     : 0;
-    return context;
+// By the layer of a point, and the next one if the point is odd along columns: a FixedContext, packed.
+template <std::uint32_t c, bool odd_along>
+__device__ std::uint32_t fixed_context(const CoarseLayer& here, const CoarseLayer& next) {
+    constexpr std::uint32_t magnitudes = CoarsePoint::missing - 1, flags = 0xFFFF & ~magnitudes,
+                            corners = std::popcount(c);
+    const std::uint32_t of_corners = here.sums + (odd_along ? next.sums : 0), all = of_corners + here.around,
+                        rough = here.rough | (odd_along ? next.rough | here.rough_along : 0);
+    FixedContext context{static_cast<std::uint32_t>(__popc((rough | rough >> 8 | rough >> 16) & 127)), all & magnitudes,
+                         0};
+    if ((all & flags) != 0) {
+        if ((of_corners & flags) / CoarsePoint::gone == 1u << corners)
+            context.missing = 3;
+        else if ((of_corners & (CoarsePoint::gone - CoarsePoint::missing)) != 0)
+            context.missing = 2;
+        else if (here.around >= CoarsePoint::missing)
+            context.missing = 1;
+    }
+    return context.packed();
 }
 
 // Writes what contexts of a tile take from the coarser lattice to where its codes will be.
-template <class Tile, class T>
+template <class Tile, class T, class Code>
 __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& tile, const TilePlace& place,
-                                       CoarsePoint* point) {
+                                       CoarsePoint* point, Code* codes) {
     constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
     const Boxes<Tile, 1, 2> values{tile};
     const Boxes<Tile, 1, 1> magnitudes{tile};
@@ -200,11 +202,12 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
             constexpr std::uint32_t c = constant;
             constexpr bool odd_along = (c >> along & 1) != 0;
             const ClassGroups<Tile> groups{tile, c};
-            const std::uint64_t first = place.first_code + first_of_class(tile, c, false);
+            Code* const of_class = codes + place.first_code + first_of_class(tile, c, false);
             for_columns<axes>([&](std::uint32_t a) { return tile.n(c, a); },
                               [&](const int (&x)[4], std::uint32_t steps) {
                                   const CoarsePoint* const corner = point + near.at(0, x);
                                   const typename ClassGroups<Tile>::Column order(groups, x);
+                                  Code* const to = of_class + order.first;
                                   CoarseLayer here, next;
                                   if (odd_along) next = layer_of<c>(near, corner);
 #pragma unroll(Tile::unrolled)
@@ -216,12 +219,8 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
                                           next = layer_of<c>(near, corner + (k + 1) * layer);
                                       else
                                           here = layer_of<c>(near, corner + k * layer);
-                                      const std::uint32_t packed = fixed_context<c>(here, next, odd_along).packed();
-                                      const std::uint64_t to = first + order(x[along] + static_cast<int>(k));
-                                      if (of.points != nullptr)
-                                          of.points[to] = packed;
-                                      else
-                                          of.codes[to] = static_cast<std::uint16_t>(packed);
+                                      to[order(x[along] + static_cast<int>(k))] =
+                                          static_cast<Code>(fixed_context<c, odd_along>(here, next));
                                   }
                               });
         });

@@ -43,16 +43,22 @@ void with_axes(const Lattice& lattice, const Use& use) {
 // Blocks of a multiprocessor that there are registers for: not fewer, and, so that none are spilled, not many more.
 inline constexpr int blocks_at_once = 4;
 
-template <class T, std::uint32_t axes>
+// Of what is coded, or decoded.
+template <class T, std::uint32_t axes, bool coded>
 __global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(const DeviceLattice<T> of) {
     auto& shared = shared_memory<FixedMemory>();
     for (std::uint64_t number = blockIdx.x; number < of.lattice.n_tiles; number += gridDim.x) {
         __syncthreads();
         if (is_first_thread()) shared.place = place_of(of, number);
         __syncthreads();
-        if (shared.place.live == 0) continue;
-        with_form<axes>(shared.place, [&](const auto& tile) {
-            find_fixed_contexts_of(of, tile, shared.place, rest_of<CoarsePoint>(shared));
+        const TilePlace place = shared.place;
+        if (place.live == 0) continue;
+        with_form<axes>(place, [&](const auto& tile) {
+            auto* const points = rest_of<CoarsePoint>(shared);
+            if constexpr (coded)
+                find_fixed_contexts_of(of, tile, place, points, of.points);
+            else
+                find_fixed_contexts_of(of, tile, place, points, of.codes);
         });
     }
 }
@@ -235,7 +241,10 @@ template <class T>
 void find_fixed_contexts(const DeviceLattice<T>& of, cudaStream_t stream) {
     with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
         const std::size_t bytes = rest_at<FixedMemory> + fixed_bytes<T>(of.lattice.edge, axes);
-        launch<fixed_kernel<T, axes>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
+        if (of.points != nullptr)
+            launch<fixed_kernel<T, axes, true>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
+        else
+            launch<fixed_kernel<T, axes, false>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
     });
 }
 

@@ -35,14 +35,12 @@ __device__ void load_class_0(const DeviceLattice<T>& of, const TilePlace& place,
                           T* const to = value + boxes.at(0, x);
                           const T* const from =
                               of.coarse + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
-                          const bool known = is_known_beside<axes>(place, 0, x);
+                          const KnownPart known = known_part<axes>(place, 0, x);
 #pragma unroll(Tile::unrolled)
                           for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
                               if (k >= steps) break;
-                              const int at = x[along] + static_cast<int>(k);
-                              const bool is_there = known && at >= place.begin[along] && at < place.end[along];
                               to[k * boxes.stride(0, along)] =
-                                  is_there ? from[static_cast<std::int64_t>(k * stride[along])] : T{0};
+                                  known.has(k) ? from[static_cast<std::int64_t>(k * stride[along])] : T{0};
                           }
                       });
 }
@@ -156,7 +154,8 @@ __device__ bool quantise(T d, T p, const Quantiser<T>& q, T& value, std::int32_t
     const T t = (d - p) * q.inv, shifted = t + rounder;
     value = p + (shifted - rounder) * q.step;
     code = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits_of(shifted) - bits_of(rounder)));
-    return magnitude(t) <= T(v2::max_code) && magnitude(d - value) < q.e && bits_of(d) != q.special;
+    const bool small = magnitude(t) <= T(v2::max_code), close = magnitude(d - value) < q.e;
+    return small & close & (bits_of(d) != q.special); // without branches
 }
 template <class T>
 __device__ bool is_coded_after_all(T d, T p, const Quantiser<T>& q, T value) {
@@ -167,27 +166,28 @@ __device__ bool is_coded_after_all(T d, T p, const Quantiser<T>& q, T value) {
     return r > T{0} ? error <= T{0} : error >= T{0};
 }
 
-// What turns predictions into values, point by point. in_field: where it is in the field; at: where its code is. quick()
+// What turns predictions into values, point by point. in_field: where it is in the field; of_point: its code. quick()
 // does it for most points and returns whether it has, and the code; otherwise slow() has to, with the same prediction, and
 // sets what is in place of the magnitude.
 
 template <class T>
 struct DecodePoint {
+    using Code = const std::uint16_t; // of what it goes by
+
     const DeviceLattice<T>& of;
     bool is_live;
 
-    __device__ std::int32_t code_at(std::uint64_t at) const {
-        return is_live ? static_cast<std::int16_t>(of.codes[at]) : 0;
-    }
+    __device__ Code* codes() const { return of.codes; }
+    __device__ std::int32_t number(Code& code) const { return is_live ? static_cast<std::int16_t>(code) : 0; }
     __device__ T value(T p, std::int32_t code) const { return p + static_cast<T>(code) * of.quantiser.step; }
-    __device__ bool quick(T& p, std::int64_t, std::uint64_t at, std::int32_t& code) const {
-        code = code_at(at);
+    __device__ bool quick(T& p, std::int64_t, Code& of_point, std::int32_t& code) const {
+        code = number(of_point);
         if (code <= large_code) return false;
         p = value(p, code);
         return true;
     }
-    __device__ void slow(T& p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
-        const std::int32_t code = code_at(at);
+    __device__ void slow(T& p, std::int64_t in_field, Code& of_point, std::uint8_t& mark) const {
+        const std::int32_t code = number(of_point);
         if (code == special_code) {
             mark = special_mark;
             return;
@@ -207,32 +207,33 @@ struct DecodePoint {
 
 template <class T>
 struct CodePoint {
+    using Code = std::uint32_t;
+
     const DeviceLattice<T>& of;
     std::uint32_t (&n_missing)[2];
 
-    __device__ void put(const RecordedPoint& point, std::uint64_t at) const {
-        of.points[at] = point.packed(of.points[at]);
-    }
-    __device__ bool quick(T& p, std::int64_t in_field, std::uint64_t at, std::int32_t& code) const {
+    __device__ Code* codes() const { return of.points; }
+    __device__ static void put(const RecordedPoint& point, Code& of_point) { of_point = point.packed(of_point); }
+    __device__ bool quick(T& p, std::int64_t in_field, Code& of_point, std::int32_t& code) const {
         T value;
         if (!quantise(of.original[in_field], p, of.quantiser, value, code)) return false;
-        put({code, false}, at);
+        put({code, false}, of_point);
         p = value;
         return true;
     }
-    __device__ void slow(T& p, std::int64_t in_field, std::uint64_t at, std::uint8_t& mark) const {
+    __device__ void slow(T& p, std::int64_t in_field, Code& of_point, std::uint8_t& mark) const {
         const T d = of.original[in_field];
         T value;
         std::int32_t code;
         quantise(d, p, of.quantiser, value, code);
         if (is_coded_after_all(d, p, of.quantiser, value)) {
-            put({code, false}, at);
+            put({code, false}, of_point);
             mark = magnitude_of_code(code);
             p = value;
             return;
         }
         const bool is_special = bits_of(d) == of.quantiser.special;
-        put({is_special ? RecordedPoint::special : RecordedPoint::verbatim, true}, at);
+        put({is_special ? RecordedPoint::special : RecordedPoint::verbatim, true}, of_point);
         mark = is_special ? special_mark : verbatim_mark;
         if (!is_special && magnitude(d) <= std::numeric_limits<T>::max()) p = d;
         atomicAdd(&n_missing[is_special ? 0 : 1], 1u);
@@ -261,7 +262,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
 
     const auto find_class = [&](auto constant) {
         constexpr std::uint32_t c = constant;
-        const std::uint64_t first = place.first_code + first_of_class(tile, c, false);
+        auto* const codes = finish.codes() + place.first_code + first_of_class(tile, c, false);
         const ClassGroups<Tile> groups{tile, c};
         const auto find_column = [&](int (&x)[4], std::uint32_t steps) {
             boxes.leave_margin(c, x);
@@ -273,6 +274,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
             const auto step = static_cast<std::int64_t>((along < axes ? 2 : 1) * of.lattice.field_stride[along]);
             std::uint32_t left = 0; // points for slow()
             const typename ClassGroups<Tile>::Column order(groups, x);
+            auto* const of_column = codes + order.first;
 #pragma unroll(unrolled)
             for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
                 if (k >= steps) break;
@@ -292,7 +294,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
                 p = limited(p);
                 if (beside_is_own && boxes.is_own_along(c, along, at[along])) {
                     std::int32_t code = 0;
-                    if (!finish.quick(p, in_field + k * step, first + order(at[along]), code)) left |= 1u << k;
+                    if (!finish.quick(p, in_field + k * step, of_column[order(at[along])], code)) left |= 1u << k;
                     if (of.fine != nullptr) mark[raster<Tile>(place, c, at)] = magnitude_of_code(code);
                 }
                 value[to] = p;
@@ -302,7 +304,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
                 int at[4] = {x[0], x[1], x[2], x[3]};
                 at[along] += k;
                 std::uint8_t m = 0;
-                finish.slow(value[boxes.at(c, at)], in_field + k * step, first + order(at[along]), m);
+                finish.slow(value[boxes.at(c, at)], in_field + k * step, of_column[order(at[along])], m);
                 mark[raster<Tile>(place, c, at)] = m;
                 if (is_missing(m)) shared.any_missing = 1;
             }

@@ -139,8 +139,7 @@ struct ClassGroups {
         }
         return order;
     }
-    // By column: the number of its point that is at 0 along the column's axis, from which in full tiles those of the others
-    // are always as far away.
+    // The numbers of a column's points: first + operator(). In full tiles the latter is the same for all columns.
     struct Column {
         const ClassGroups& groups;
         int x[4];
@@ -154,7 +153,7 @@ struct ClassGroups {
             int at[4] = {x[0], x[1], x[2], x[3]};
             if (Tile::is_full) at[0] = at[1] = at[2] = at[3] = 0;
             at[column_axis<Tile::axes>] = along;
-            return first + groups.order(at);
+            return groups.order(at);
         }
     };
     // Half coordinates of a slot, and its number among those of the group that are not empty. Returns whether it is not.
@@ -296,13 +295,18 @@ __device__ bool is_known(const TilePlace& place, std::uint32_t c, const int (&x)
         if ((c >> a & 1) == 0) known = known && x[a] >= place.begin[a] && x[a] < place.end[a];
     return known;
 }
-// The same, but for the axis that columns go along.
+// The positions of a column, counted from x, that the lattice has: begin and end, or nothing if begin >= end.
+struct KnownPart {
+    int begin, end;
+    __device__ bool has(std::uint32_t k) const { return static_cast<int>(k) >= begin && static_cast<int>(k) < end; }
+};
 template <std::uint32_t axes>
-__device__ bool is_known_beside(const TilePlace& place, std::uint32_t c, const int (&x)[4]) {
+__device__ KnownPart known_part(const TilePlace& place, std::uint32_t c, const int (&x)[4]) {
+    constexpr std::uint32_t along = column_axis<axes>;
     bool known = true;
     for (std::uint32_t a = 0; a < axes; ++a)
-        if ((c >> a & 1) == 0 && a != column_axis<axes>) known = known && x[a] >= place.begin[a] && x[a] < place.end[a];
-    return known;
+        if ((c >> a & 1) == 0 && a != along) known = known && x[a] >= place.begin[a] && x[a] < place.end[a];
+    return {place.begin[along] - x[along], known ? place.end[along] - x[along] : -most_of_column};
 }
 
 // Calls work(tile) with the form of the tile.
