@@ -226,26 +226,30 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
         });
 }
 
-// A code, as points of later phases see it: its magnitude, whether it is missing, and the limited code.
+// A code, as points of later phases see it. Zeros stand for nothing.
 struct NearCode {
-    static constexpr std::uint32_t missing = 8;
+    static constexpr std::uint32_t magnitudes = 127; // of a sum
+    static constexpr std::int32_t large = -128;
 
-    __device__ static std::uint16_t packed(std::int32_t code, bool is_missing) {
-        const std::int32_t limited = std::clamp(code, -64, 64);
-        const std::uint32_t size = number_of_bits(static_cast<std::uint32_t>(limited < 0 ? -limited : limited));
-        return static_cast<std::uint16_t>(size | (is_missing ? missing : 0) | static_cast<std::uint32_t>(limited) << 8);
+    std::uint8_t sum; // the magnitude, to be added up; and what shows in sums if one is missing
+    std::int8_t limited;
+
+    __device__ static NearCode of(std::int32_t code, bool is_missing) {
+        const std::int32_t magnitude = std::min(code < 0 ? -code : code, 64);
+        return {static_cast<std::uint8_t>(number_of_bits(static_cast<std::uint32_t>(magnitude)) |
+                                          (is_missing ? magnitudes + 1 : 0)),
+                static_cast<std::int8_t>(magnitude == 64 ? large : code)};
     }
-    __device__ static std::int32_t limited(std::uint32_t word) { return static_cast<std::int16_t>(word) >> 8; }
 };
 
 // The place of a point in its row. code: of the classes of earlier phases, in `boxes`.
 template <std::uint32_t c, class Boxes>
-__device__ std::uint32_t context_of(const FixedContext& fixed, const Boxes& boxes, const std::uint16_t* code,
+__device__ std::uint32_t context_of(const FixedContext& fixed, const Boxes& boxes, const NearCode* code,
                                     const int (&x)[4]) {
-    std::uint32_t rougher = fixed.roughness, sum = fixed.sum, missing = fixed.missing;
+    std::uint32_t rougher = fixed.roughness, magnitudes = fixed.sum, missing = fixed.missing;
     if constexpr (std::popcount(c) > 1) {
         constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
-        std::uint32_t any = 0;
+        std::uint32_t sum = 0;
         const auto add = [&]<std::uint32_t source>(Class<source>) { // what touches the point, of this class
             if constexpr (source < c && (source & ~c) == 0) {
                 const std::uint32_t at = boxes.at(source, x);
@@ -254,9 +258,7 @@ __device__ std::uint32_t context_of(const FixedContext& fixed, const Boxes& boxe
                     if ((steps & ~(c ^ source)) != 0) continue;
                     std::uint32_t away = 0;
                     for (std::uint32_t a = 0; a < axes; ++a) away += (steps >> a & 1) * boxes.stride(source, a);
-                    const std::uint32_t word = code[at + away];
-                    sum += word & 7;
-                    any |= word;
+                    sum += code[at + away].sum;
                 }
             }
         };
@@ -266,27 +268,27 @@ __device__ std::uint32_t context_of(const FixedContext& fixed, const Boxes& boxe
         add(Class<4>{});
         add(Class<5>{});
         add(Class<6>{});
-        std::int32_t least = 0, most = 0;
-        bool is_large = false;
+        std::int32_t least = 0, most = 0, lowest = 0;
         for_odd_axes<c>([&](auto axis) {
             constexpr std::uint32_t a = axis, source = c ^ 1u << a;
-            const std::uint32_t at = boxes.at(source, x), before = code[at],
-                                behind = code[at + boxes.stride(source, a)];
-            const std::int32_t both = NearCode::limited(before) + NearCode::limited(behind);
+            const std::uint32_t at = boxes.at(source, x);
+            const std::int32_t before = code[at].limited, behind = code[at + boxes.stride(source, a)].limited,
+                               both = before + behind;
             const bool is_first = (c & ((1u << a) - 1)) == 0;
             least = is_first ? both : std::min(least, both);
             most = is_first ? both : std::max(most, both);
-            is_large = is_large || (before & 7) == 7 || (behind & 7) == 7;
+            lowest = std::min(lowest, std::min(before, behind));
         });
         const auto apart = static_cast<std::uint32_t>(most - least);
-        if (is_large)
+        if (lowest == NearCode::large)
             rougher = 7;
         else if (apart > 0)
             rougher = std::max(rougher, std::min(number_of_bits(apart) + 1, 7u));
-        if ((any & NearCode::missing) != 0) missing = std::max(missing, 1u);
+        magnitudes += sum & NearCode::magnitudes;
+        if (sum > NearCode::magnitudes) missing = std::max(missing, 1u);
     }
     if (missing != 0) return v2::some_missing - 1 + missing;
-    return 8 * rougher + std::min(number_of_bits(sum), 7u);
+    return 8 * rougher + std::min(number_of_bits(magnitudes), 7u);
 }
 __device__ inline std::uint32_t weight_of(std::uint32_t place) { return (place >> 3) + (place & 7); }
 

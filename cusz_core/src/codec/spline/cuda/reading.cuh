@@ -26,19 +26,19 @@ struct UnitMemory {
     static constexpr std::uint32_t most_flags = fits ? most_points / v2::max_group_points : most_points;
 
     TilePlace place;
-    Array<std::uint16_t, near_codes()> code;
+    Array<NearCode, near_codes()> code;
     Array<std::uint8_t, most_points> entry; // of a phase: contexts, and then symbols
     Array<std::uint8_t, most_flags> flag;   // contexts, and then flags
 };
 
 // Where codes of earlier phases are, by their place in `boxes`; they are 0, as what lies beyond the tile stays. By a warp.
 template <class Boxes, std::uint32_t room>
-__device__ std::uint16_t* cleared_codes(const Boxes& boxes, Array<std::uint16_t, room>& code) {
+__device__ NearCode* cleared_codes(const Boxes& boxes, Array<NearCode, room>& code) {
     constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
     const std::uint32_t of_class_0 = boxes.size(0);
     if constexpr (axes > 1) {
         const std::uint32_t n = boxes.begin((1u << axes) - 1) - of_class_0;
-        for (std::uint32_t i = lane(); i < n; i += warp_lanes) code[i] = 0;
+        for (std::uint32_t i = lane(); i < n; i += warp_lanes) code[i] = {0, 0};
         __syncwarp();
     }
     return &code[0] - of_class_0;
@@ -142,7 +142,7 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
     constexpr std::uint32_t axes = Tile::axes;
     const Boxes<Tile, 0, 1> boxes{tile};
     const TilePlace& place = shared.place;
-    std::uint16_t* const code = cleared_codes(boxes, shared.code);
+    NearCode* const code = cleared_codes(boxes, shared.code);
     UnitError error = UnitError::none;
     for (std::uint32_t phase = 1; phase <= axes; ++phase) {
         std::uint32_t n_flags = 0;
@@ -252,7 +252,7 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
                 }
                 if (!is_inside) continue;
                 to[number] = static_cast<std::uint16_t>(stored);
-                if constexpr (c != (1u << axes) - 1) code[boxes.at(c, x)] = NearCode::packed(value, missing);
+                if constexpr (c != (1u << axes) - 1) code[boxes.at(c, x)] = NearCode::of(value, missing);
             }
         });
         __syncwarp();

@@ -42,7 +42,7 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
     constexpr std::uint32_t axes = Tile::axes;
     const Boxes<Tile, 0, 1> boxes{tile};
     const TilePlace& place = shared.place;
-    std::uint16_t* const code = cleared_codes(boxes, shared.code);
+    NearCode* const code = cleared_codes(boxes, shared.code);
     const auto points_of = [&](std::uint32_t c, std::uint32_t first) {
         return of.points + place.first_code + first_of_class(tile, c, false) + first;
     };
@@ -57,7 +57,7 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
                 const RecordedPoint point(points_of(c, group.first)[number]);
                 live = live || !point.is_zero();
                 if constexpr (c != (1u << axes) - 1)
-                    code[boxes.at(c, x)] = NearCode::packed(point.is_missing ? 0 : point.code, point.is_missing);
+                    code[boxes.at(c, x)] = NearCode::of(point.is_missing ? 0 : point.code, point.is_missing);
             }
         });
     TileRecord record{};
