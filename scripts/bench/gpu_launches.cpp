@@ -158,6 +158,11 @@ void spline() {
             write.n_units = 1;
             write_units(write, nullptr);
             if (is_thin) continue;
+            DeviceLattice<T> coded = of;
+            std::uint32_t point = 0; // which makes it one that is coded
+            coded.points = &point;
+            purpose = coding[axes - 1];
+            find_fixed_contexts(coded, nullptr);
             for (const auto curve : {cusz::v2::Curve::cubic, cusz::v2::Curve::six_points_and_codes}) {
                 of.curve = curve;
                 purpose = lattices[axes - 1][0];

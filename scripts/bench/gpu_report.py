@@ -136,16 +136,27 @@ def stages_table(rows: Sequence[Row]) -> str:
 
 
 def resources_table(figures: dict[str, Any]) -> str:
+    """A row for each kind of launch; what architectures have for themselves is separated by strokes."""
+    architectures = sorted({row["architecture"] for row in figures["rows"]})
+    names = " / ".join(f"sm_{n}" for n in architectures)
     head = (
-        *("kernel", "for", "architecture", "registers", "spill stores + loads, bytes", "stack bytes", "threads"),
+        *("kernel", "for", f"registers, {names}", "spill stores + loads, bytes", "stack bytes", "threads"),
         *("static shared bytes", "dynamic shared bytes", "blocks per multiprocessor"),
     )
-    lines = []
+    launches: dict[tuple[Any, ...], dict[int, Row]] = {}
     for row in figures["rows"]:
-        kernel = f"`{row['kernel']}`"
-        numbers = [row[name] for name in ("registers", "spills", "stack", "threads", "static_shared", "dynamic_shared")]
-        blocks = "–" if row["blocks"] is None else str(row["blocks"])
-        lines.append([kernel, row["for"] or "–", f"sm_{row['architecture']}", *map(str, numbers), blocks])
+        launch = tuple(row[name] for name in gpu_resources.SHARED)
+        launches.setdefault(launch, {})[row["architecture"]] = row
+
+    def own(by_architecture: dict[int, Row], name: str) -> str:
+        found = [by_architecture.get(n, {}).get(name) for n in architectures]
+        words = ["–" if value is None else str(value) for value in found]
+        return words[0] if len(set(words)) == 1 else " / ".join(words)
+
+    lines = []
+    for (kernel, purpose, threads, *shared), rows in launches.items():
+        compiled = [own(rows, name) for name in ("registers", "spills", "stack")]
+        lines.append([f"`{kernel}`", purpose or "–", *compiled, *map(str, (threads, *shared)), own(rows, "blocks")])
     return table(head, lines)
 
 

@@ -46,22 +46,21 @@ __device__ void load_magnitudes(const DeviceLattice<T>& of, const TilePlace& pla
     using Tile = decltype(boxes.tile);
     constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
     const auto& stride = of.lattice.coarse_stride;
-    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); },
-                      [&](int (&x)[4], std::uint32_t steps) {
-                          boxes.leave_margin(0, x);
-                          WideMagnitude* const to = magnitude + boxes.at(0, x);
-                          const std::uint8_t* const from =
-                              of.coarse_magnitude + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
-                          const KnownPart known = known_part<axes>(place, 0, x);
+    const auto load = [&](int (&x)[4], std::uint32_t steps) {
+        boxes.leave_margin(0, x);
+        WideMagnitude* const to = magnitude + boxes.at(0, x);
+        const std::uint8_t* const from =
+            of.coarse_magnitude + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
+        const KnownPart known = known_part<axes>(place, 0, x);
 #pragma unroll(Tile::unrolled)
-                          for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
-                              if (k >= steps) break;
-                              std::uint32_t m = 0;
-                              if (known.has(k)) m = from[static_cast<std::int64_t>(k * stride[along])];
-                              to[k * boxes.stride(0, along)] = static_cast<WideMagnitude>(
-                                  is_missing(static_cast<std::uint8_t>(m)) ? CoarsePoint::missing : m);
-                          }
-                      });
+        for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+            if (k >= steps) break;
+            std::uint8_t m = 0;
+            if (known.has(k)) m = from[static_cast<std::int64_t>(k * stride[along])];
+            to[k * boxes.stride(0, along)] = is_missing(m) ? WideMagnitude{CoarsePoint::missing} : WideMagnitude{m};
+        }
+    };
+    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); }, load);
 }
 
 // The sum of magnitudes in a layer across the axis of columns, around a point.
@@ -75,6 +74,21 @@ __device__ std::uint32_t sum_of_layer(const Boxes& boxes, const WideMagnitude* a
     return sum;
 }
 
+// Roughness of a point of class 0, as CoarsePoint has it. value: where its value is.
+template <class Tile, class Boxes, class T>
+__device__ std::uint32_t roughness_at(const Tile& tile, const Boxes& values, const int (&x)[4], const T* value, T inv) {
+    std::uint32_t rough = 0;
+#pragma unroll
+    for (std::uint32_t a = 0; a < Tile::axes; ++a) {
+        if (x[a] >= static_cast<int>(tile.n(1u << a, a))) continue; // no odd point there
+        const auto s = static_cast<int>(values.stride(0, a));
+        const T near = value[0] + value[s], next = value[-s] + value[2 * s];
+        const T apart = (near * T(9) - next) * T(0.0625) - near * T(0.5);
+        rough |= ((1u << bucket(apart, inv)) - 1) << 8 * a;
+    }
+    return rough;
+}
+
 template <class Tile, class T>
 __device__ void find_coarse_points(const DeviceLattice<T>& of, const Tile& tile, const TilePlace& place, const T* value,
                                    const WideMagnitude* magnitude, CoarsePoint* point) {
@@ -82,56 +96,43 @@ __device__ void find_coarse_points(const DeviceLattice<T>& of, const Tile& tile,
     const Boxes<Tile, 1, 2> values{tile};
     const Boxes<Tile, 1, 1> magnitudes{tile};
     const Boxes<Tile, 0, 1> near{tile};
-    for_columns<axes>([&](std::uint32_t a) { return near.length(0, a); },
-                      [&](const int (&x)[4], std::uint32_t steps) {
-                          const T* const v = value + values.at(0, x);
-                          const WideMagnitude* const m = magnitude + magnitudes.at(0, x);
-                          CoarsePoint* const to = point + near.at(0, x);
-                          const KnownPart known = known_part<axes>(place, 0, x);
-                          bool beside_is_own = true;
-                          for (std::uint32_t a = 0; a < axes; ++a)
-                              beside_is_own = beside_is_own && (a == along || near.is_own_along(0, a, x[a]));
-                          const std::uint32_t layer = magnitudes.stride(0, along);
-                          std::uint32_t before = 0, here = 0; // sums of layers
-                          if (axes > 1 && beside_is_own) {
-                              before = sum_of_layer(magnitudes, m - layer);
-                              here = sum_of_layer(magnitudes, m);
-                          }
+    const auto find = [&](const int (&x)[4], std::uint32_t steps) {
+        const T* const v = value + values.at(0, x);
+        const WideMagnitude* const m = magnitude + magnitudes.at(0, x);
+        CoarsePoint* const to = point + near.at(0, x);
+        const KnownPart known = known_part<axes>(place, 0, x);
+        const std::uint32_t layer = magnitudes.stride(0, along);
+        const bool beside_is_own = near.is_own_beside(0, x);
+        std::uint32_t before = 0, here = 0; // sums of layers
+        if (axes > 1 && beside_is_own) {
+            before = sum_of_layer(magnitudes, m - layer);
+            here = sum_of_layer(magnitudes, m);
+        }
 #pragma unroll(Tile::unrolled)
-                          for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
-                              if (k >= steps) break;
-                              int at[4] = {x[0], x[1], x[2], x[3]};
-                              at[along] += static_cast<int>(k);
-                              CoarsePoint result{0, CoarsePoint::gone};
-                              if (known.has(k)) {
-                                  result.sums = m[k * layer];
-                                  if (result.sums == CoarsePoint::missing) {
-                                      result.sums += CoarsePoint::gone;
-                                  } else {
-#pragma unroll
-                                      for (std::uint32_t a = 0; a < axes; ++a) {
-                                          if (at[a] >= static_cast<int>(tile.n(1u << a, a)))
-                                              continue; // no odd point there
-                                          const auto s = static_cast<int>(values.stride(0, a));
-                                          const T* const of_point = v + k * values.stride(0, along);
-                                          const T near_by = of_point[0] + of_point[s],
-                                                  next = of_point[-s] + of_point[2 * s];
-                                          const T apart = (near_by * T(9) - next) * T(0.0625) - near_by * T(0.5);
-                                          result.rough |= ((1u << bucket(apart, of.quantiser.inv)) - 1) << 8 * a;
-                                      }
-                                  }
-                              }
-                              if (beside_is_own && near.is_own_along(0, along, at[along])) {
-                                  std::uint32_t behind = sum_of_layer(magnitudes, m + (k + (axes > 1 ? 1 : 0)) * layer);
-                                  result.sums |= (before + here + behind) << CoarsePoint::around_at;
-                                  if (axes > 1) {
-                                      before = here;
-                                      here = behind;
-                                  }
-                              }
-                              to[k * near.stride(0, along)] = result;
-                          }
-                      });
+        for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+            if (k >= steps) break;
+            int at[4] = {x[0], x[1], x[2], x[3]};
+            at[along] += static_cast<int>(k);
+            CoarsePoint result{0, CoarsePoint::gone};
+            if (known.has(k)) {
+                result.sums = m[k * layer];
+                if (result.sums == CoarsePoint::missing)
+                    result.sums += CoarsePoint::gone;
+                else
+                    result.rough = roughness_at(tile, values, at, v + k * values.stride(0, along), of.quantiser.inv);
+            }
+            if (beside_is_own && near.is_own_along(0, along, at[along])) {
+                const std::uint32_t behind = sum_of_layer(magnitudes, m + (k + (axes > 1 ? 1 : 0)) * layer);
+                result.sums |= (before + here + behind) << CoarsePoint::around_at;
+                if (axes > 1) {
+                    before = here;
+                    here = behind;
+                }
+            }
+            to[k * near.stride(0, along)] = result;
+        }
+    };
+    for_columns<axes>([&](std::uint32_t a) { return near.length(0, a); }, find);
 }
 
 // What the corners of a point of class c in one layer across the axis of columns give.
@@ -197,33 +198,28 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
     __syncthreads();
     find_coarse_points(of, tile, place, value, magnitude, point);
     __syncthreads();
-    for (std::uint32_t phase = 1; phase <= axes; ++phase)
-        for_classes<axes>(phase, [&](auto constant) {
-            constexpr std::uint32_t c = constant;
-            constexpr bool odd_along = (c >> along & 1) != 0;
-            const ClassGroups<Tile> groups{tile, c};
-            Code* const of_class = codes + place.first_code + first_of_class(tile, c, false);
-            for_columns<axes>([&](std::uint32_t a) { return tile.n(c, a); },
-                              [&](const int (&x)[4], std::uint32_t steps) {
-                                  const CoarsePoint* const corner = point + near.at(0, x);
-                                  const typename ClassGroups<Tile>::Column order(groups, x);
-                                  Code* const to = of_class + order.first;
-                                  CoarseLayer here, next;
-                                  if (odd_along) next = layer_of<c>(near, corner);
+    const auto find_class = [&](auto constant) {
+        constexpr std::uint32_t c = constant;
+        constexpr bool odd_along = (c >> along & 1) != 0;
+        const ClassGroups<Tile> groups{tile, c};
+        Code* const of_class = codes + place.first_code + first_of_class(tile, c, false);
+        const auto find_column = [&](const int (&x)[4], std::uint32_t steps) {
+            const typename ClassGroups<Tile>::Column order(groups, x);
+            Code* const to = of_class + order.first;
+            const CoarsePoint* const corner = point + near.at(0, x);
+            const std::uint32_t layer = near.stride(0, along);
+            CoarseLayer here, next = layer_of<c>(near, corner);
 #pragma unroll(Tile::unrolled)
-                                  for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
-                                      if (k >= steps) break;
-                                      here = next;
-                                      const std::uint32_t layer = near.stride(0, along);
-                                      if (odd_along)
-                                          next = layer_of<c>(near, corner + (k + 1) * layer);
-                                      else
-                                          here = layer_of<c>(near, corner + k * layer);
-                                      to[order(x[along] + static_cast<int>(k))] =
-                                          static_cast<Code>(fixed_context<c, odd_along>(here, next));
-                                  }
-                              });
-        });
+            for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+                if (k >= steps) break;
+                here = next;
+                if (odd_along || k + 1 < steps) next = layer_of<c>(near, corner + (k + 1) * layer);
+                to[order(x[along] + static_cast<int>(k))] = static_cast<Code>(fixed_context<c, odd_along>(here, next));
+            }
+        };
+        for_columns<axes>([&](std::uint32_t a) { return tile.n(c, a); }, find_column);
+    };
+    for (std::uint32_t phase = 1; phase <= axes; ++phase) for_classes<axes>(phase, find_class);
 }
 
 // A code, as points of later phases see it. Zeros stand for nothing.

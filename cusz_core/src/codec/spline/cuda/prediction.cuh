@@ -29,20 +29,18 @@ __device__ void load_class_0(const DeviceLattice<T>& of, const TilePlace& place,
     using Tile = decltype(boxes.tile);
     constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
     const auto& stride = of.lattice.coarse_stride;
-    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); },
-                      [&](int (&x)[4], std::uint32_t steps) {
-                          boxes.leave_margin(0, x);
-                          T* const to = value + boxes.at(0, x);
-                          const T* const from =
-                              of.coarse + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
-                          const KnownPart known = known_part<axes>(place, 0, x);
+    const auto load = [&](int (&x)[4], std::uint32_t steps) {
+        boxes.leave_margin(0, x);
+        T* const to = value + boxes.at(0, x);
+        const T* const from = of.coarse + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
+        const KnownPart known = known_part<axes>(place, 0, x);
 #pragma unroll(Tile::unrolled)
-                          for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
-                              if (k >= steps) break;
-                              to[k * boxes.stride(0, along)] =
-                                  known.has(k) ? from[static_cast<std::int64_t>(k * stride[along])] : T{0};
-                          }
-                      });
+        for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+            if (k >= steps) break;
+            to[k * boxes.stride(0, along)] = known.has(k) ? from[static_cast<std::int64_t>(k * stride[along])] : T{0};
+        }
+    };
+    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); }, load);
 }
 
 // Continues the rows of class c beyond the border of the lattice, along the axes in which it is even.
@@ -240,6 +238,56 @@ struct CodePoint {
     }
 };
 
+// Puts the points of class c, and of the one that is odd along the first axis, too, where they belong: they become lines
+// again. has_marks: whether others than those of class 0 have any.
+template <std::uint32_t c, class Boxes, class T>
+__device__ __forceinline__ void put_lines(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes,
+                                          const T* value, bool has_marks, const std::uint8_t* mark) {
+    using Tile = decltype(boxes.tile);
+    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
+    const Tile& tile = boxes.tile;
+    const bool is_last = of.fine == nullptr; // lattice 0
+    const Extents& stride = is_last ? of.lattice.field_stride : of.lattice.stride;
+    const auto step_to = static_cast<std::int64_t>((along < axes ? 2 : 1) * stride[along]);
+    const auto special = std::bit_cast<T>(of.quantiser.special);
+    const auto put_column = [&](const int (&x)[4], std::uint32_t steps) {
+        const bool odd = x[0] % 2 != 0;
+        const std::uint32_t of_class = odd ? c | 1 : c,
+                            step = odd ? boxes.stride(c | 1, along) : boxes.stride(c, along);
+        const int at[4] = {x[0] / 2, x[1], x[2], x[3]};
+        const T* const from = value + (odd ? boxes.at(c | 1, at) : boxes.at(c, at));
+        const std::int64_t to =
+            static_cast<std::int64_t>(is_last ? place.field : place.fine) + offset_of<Tile>(of_class, at, stride);
+        const auto mark_of = [&](std::uint32_t k) {
+            int point[4] = {at[0], at[1], at[2], at[3]};
+            point[along] += static_cast<int>(k);
+            if (of_class != 0) return mark[raster<Tile>(place, of_class, point)];
+            const auto in_coarse = static_cast<std::int64_t>(place.coarse);
+            const std::uint8_t m = of.coarse_magnitude[in_coarse + offset_along(point, of.lattice.coarse_stride)];
+            return is_missing(m) ? m : std::uint8_t{0};
+        };
+        if (has_marks || of_class == 0) {
+            for (std::uint32_t k = 0; k < steps; ++k) {
+                const std::uint8_t m = mark_of(k);
+                if (!is_last) {
+                    of.fine[to + k * step_to] = from[k * step];
+                    of.fine_magnitude[to + k * step_to] = m;
+                } else if (m != not_finite_mark) { // these are there
+                    of.field[to + k * step_to] = m == special_mark ? special : from[k * step];
+                }
+            }
+            return;
+        }
+#pragma unroll(Tile::unrolled)
+        for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
+            if (k >= steps) break;
+            of.field[to + k * step_to] = from[k * step];
+        }
+    };
+    for_columns<axes>([&](std::uint32_t a) { return a == 0 ? tile.n(c, 0) + tile.n(c | 1, 0) : tile.n(c, a); },
+                      put_column);
+}
+
 // Predicts a tile's points phase by phase; `finish` turns predictions into values. These are put where they belong.
 // Positions that the lattice does not have are computed like others, and nobody looks at them.
 template <bool wide, class Tile, class T, class Finish>
@@ -266,9 +314,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
         const ClassGroups<Tile> groups{tile, c};
         const auto find_column = [&](int (&x)[4], std::uint32_t steps) {
             boxes.leave_margin(c, x);
-            bool beside_is_own = true;
-            for (std::uint32_t a = 0; a < axes; ++a)
-                beside_is_own = beside_is_own && (a == along || boxes.is_own_along(c, a, x[a]));
+            const bool beside_is_own = boxes.is_own_beside(c, x);
             const std::int64_t in_field =
                 static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, of.lattice.field_stride);
             const auto step = static_cast<std::int64_t>((along < axes ? 2 : 1) * of.lattice.field_stride[along]);
@@ -322,56 +368,13 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
         __syncthreads();
     }
     if (of.original != nullptr && of.fine == nullptr) return; // nobody looks at them
-    // Points that are even and odd along the first axis become lines again.
     const bool has_marks = of.fine != nullptr || shared.any_missing != 0;
-    const auto special = std::bit_cast<T>(of.quantiser.special);
-    const auto put_lines = [&]<std::uint32_t c>(Class<c>) {
-        const auto length = [&](std::uint32_t a) { return a == 0 ? tile.n(c, 0) + tile.n(c | 1, 0) : tile.n(c, a); };
-        for_columns<axes>(length, [&](const int (&x)[4], std::uint32_t steps) {
-            const bool odd = x[0] % 2 != 0;
-            const std::uint32_t of_class = odd ? c | 1 : c;
-            const int at[4] = {x[0] / 2, x[1], x[2], x[3]};
-            const T* const from = value + (odd ? boxes.at(c | 1, at) : boxes.at(c, at));
-            const std::uint32_t step = odd ? boxes.stride(c | 1, along) : boxes.stride(c, along);
-            const auto put = [&](std::uint32_t k, std::uint8_t m) {
-                T result = from[k * step];
-                const Extents& stride = of.fine != nullptr ? of.lattice.stride : of.lattice.field_stride;
-                const std::int64_t to = static_cast<std::int64_t>(of.fine != nullptr ? place.fine : place.field) +
-                                        offset_of<Tile>(of_class, at, stride) +
-                                        static_cast<std::int64_t>(k * (along < axes ? 2 : 1) * stride[along]);
-                if (of.fine != nullptr) {
-                    of.fine[to] = result;
-                    of.fine_magnitude[to] = m;
-                    return;
-                }
-                if (m == not_finite_mark) return; // it is there
-                of.field[to] = m == special_mark ? special : result;
-            };
-            const auto mark_of = [&](std::uint32_t k) {
-                int point[4] = {at[0], at[1], at[2], at[3]};
-                point[along] += static_cast<int>(k);
-                if (of_class != 0) return mark[raster<Tile>(place, of_class, point)];
-                const std::int64_t in_coarse =
-                    static_cast<std::int64_t>(place.coarse) + offset_along(point, of.lattice.coarse_stride);
-                const std::uint8_t m = of.coarse_magnitude[in_coarse];
-                return is_missing(m) ? m : std::uint8_t{0};
-            };
-            if (has_marks || of_class == 0) {
-                for (std::uint32_t k = 0; k < steps; ++k) put(k, mark_of(k));
-                return;
-            }
-#pragma unroll(unrolled)
-            for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
-                if (k >= steps) break;
-                put(k, 0);
-            }
-        });
-    };
-    put_lines(Class<0>{});
-    if constexpr (axes > 1) put_lines(Class<2>{});
+    const auto put = [&](auto c) { put_lines<c>(of, place, boxes, value, has_marks, mark); };
+    put(Class<0>{});
+    if constexpr (axes > 1) put(Class<2>{});
     if constexpr (axes > 2) {
-        put_lines(Class<4>{});
-        put_lines(Class<6>{});
+        put(Class<4>{});
+        put(Class<6>{});
     }
 }
 

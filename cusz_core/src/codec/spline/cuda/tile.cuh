@@ -216,10 +216,11 @@ struct Boxes {
     __device__ constexpr bool is_own_along(std::uint32_t c, std::uint32_t a, int x) const {
         return !has_margin(c, a) || (x >= 0 && x < static_cast<int>(tile.n(c, a)));
     }
-    // Whether a position is in the tile.
-    __device__ constexpr bool is_own(std::uint32_t c, const int (&x)[4]) const {
+    // The same, as far as all axes say but the one that columns go along.
+    __device__ constexpr bool is_own_beside(std::uint32_t c, const int (&x)[4]) const {
         bool is_own = true;
-        for (std::uint32_t a = 0; a < Tile::axes; ++a) is_own = is_own && is_own_along(c, a, x[a]);
+        for (std::uint32_t a = 0; a < Tile::axes; ++a)
+            is_own = is_own && (a == column_axis<Tile::axes> || is_own_along(c, a, x[a]));
         return is_own;
     }
 };
