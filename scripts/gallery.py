@@ -94,7 +94,7 @@ PICTURES = {
 def draw(name: str, picture: Picture, folder: Path) -> Path:
     """Draws one picture, and prints what is in its title."""
     x = np.ascontiguousarray(picture.make()[picture.field])
-    archive = cusz.compress(x, picture.eb, mode="rel")
+    archive = cusz.compress(x, picture.eb, mode="rel", predictor="lorenzo")
     found = cusz.verify(x, archive)
     original, decoded = (picture.plane(each) for each in (x, cusz.decompress(archive)))
     error = decoded.astype(np.float64) - original

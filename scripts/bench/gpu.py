@@ -236,7 +236,7 @@ class Machine:
         cupy, x, repeat = self.cupy, task.x, self.repeat
         archive = cupy.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8)
         y = cupy.empty(x.shape, x.dtype)
-        parameters: dict[str, Any] = {"fill": task.fill, "bins": task.bins}
+        parameters: dict[str, Any] = {"fill": task.fill, "bins": task.bins, "predictor": "lorenzo"}
         written = cusz.compress(x, task.eb, task.mode, out=archive, **parameters)
         info = cusz.inspect(written)
         cusz.decompress(written, out=y)

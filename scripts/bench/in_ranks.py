@@ -31,6 +31,8 @@ TIMEOUT_S = 600  # of one mpirun
 REL = 1e-3  # of the field's range
 BLOCK_CELLS = 16  # along each axis of a small block
 ALONE = "ADIOS2 alone"
+#: Of all that is compressed here. The tables that are published are of Lorenzo.
+OPTIONS: dict[str, Any] = {"threads": 1, "predictor": "lorenzo"}
 
 Array = np.ndarray[Any, Any]
 Extents = tuple[int, ...]
@@ -64,7 +66,7 @@ class Plain:
         import cusz_operator
 
         self.adios = adios2.Adios(comm=comm)
-        self.operator = cusz_operator.define_operator(self.adios, eb, mode, threads=1) if eb is not None else None
+        self.operator = cusz_operator.define_operator(self.adios, eb, mode, **OPTIONS) if eb is not None else None
         self.io = self.adios.declare_io("plain")
         self.io.set_engine(engine)
         self.io.set_parameters({"StatsLevel": "0", **parameters})
@@ -95,7 +97,7 @@ class Layer:
     def __init__(self, path: Path | str, comm: Any, eb: float, mode: Any = "abs", **options: Any) -> None:
         import cusz_operator
 
-        self.out = cusz_operator.Writer(path, comm, eb=eb, mode=mode, threads=1, progress=False, **options)
+        self.out = cusz_operator.Writer(path, comm, eb=eb, mode=mode, progress=False, **OPTIONS, **options)
         self.close = self.out.close
 
     def step(self, blocks: Iterable[Block]) -> None:
@@ -223,7 +225,7 @@ def archives_of(part: Part, blocks: Sequence[Block], eb: float, mode: Any = "abs
     """The archives of all ranks' blocks, one behind the other, as blocks of one variable (collective)."""
     import cusz_core
 
-    archives = [cusz_core.compress(block.array, eb, mode, threads=1) for block in blocks]
+    archives = [cusz_core.compress(block.array, eb, mode, **OPTIONS) for block in blocks]
     lengths = part.comm.allgather(sum(map(len, archives)))
     at = sum(lengths[: part.comm.rank])
     found = []

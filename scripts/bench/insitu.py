@@ -24,7 +24,7 @@ from typing import Any
 import in_ranks
 import numpy as np
 import runner
-from in_ranks import ALONE, BLOCK_CELLS, REL, Array, Block, Extents, Layer, Part, Plain, PlainReader
+from in_ranks import ALONE, BLOCK_CELLS, OPTIONS, REL, Array, Block, Extents, Layer, Part, Plain, PlainReader
 from runner import Document, Row, filled, ms, significant, table
 
 import cusz_core
@@ -139,7 +139,7 @@ def overhead_calls(
     as_bytes = in_ranks.archives_of(part, [block], eb, mode, f"T{number}")
     return {
         "range": lambda: cusz_core.value_range(block.array, threads=1),
-        "compress": lambda: cusz_core.compress(block.array, eb, mode, threads=1),
+        "compress": lambda: cusz_core.compress(block.array, eb, mode, **OPTIONS),
         "bytes": lambda: files["bytes"].step(as_bytes),
         "operator": lambda: files["operator"].step([block]),
         "Writer": lambda: files["Writer"].step([block]),

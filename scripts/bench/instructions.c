@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
     params.eb = strtod(argv[2], NULL);
     params.backend = CUSZ_BACKEND_CPU;
     params.threads = 1;
+    params.predictor = CUSZ_PREDICTOR_LORENZO;
 
     size_t capacity = 0, archive_bytes = 0;
     cusz_context* context = cusz_create();

@@ -34,7 +34,7 @@ def write(path: Path, blocks: int) -> Row:
     n = round(blocks ** (1 / 3))
     x = np.cumsum(np.random.default_rng(0).standard_normal((EDGE,) * 3), 0).astype(np.float32)
     lap = runner.Clock().lap
-    with cusz_operator.Writer(path, eb=1e-2, threads=1, progress=False) as out:
+    with cusz_operator.Writer(path, eb=1e-2, threads=1, progress=False, predictor="lorenzo") as out:
         for step in ("first", "later"):
             with out.step():
                 for i in np.ndindex(n, n, n):

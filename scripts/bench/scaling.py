@@ -27,7 +27,7 @@ from typing import Any
 import in_ranks
 import numpy as np
 import runner
-from in_ranks import ALONE, REL, Block, Layer, Part, Plain
+from in_ranks import ALONE, OPTIONS, REL, Block, Layer, Part, Plain
 from runner import Document, Row, filled, significant, table
 
 sys.path[:0] = [str(runner.ROOT / "tests"), str(runner.ROOT / "tests" / "nodes")]
@@ -129,9 +129,9 @@ def collect(options: argparse.Namespace) -> Document:
     ):
         field = np.load(here.tmpfs / "field.npy")
         eb = REL * float(field.max() - field.min())
-        archive = cusz_core.compress(field, eb, threads=1)
+        archive = cusz_core.compress(field, eb, **OPTIONS)
         calls = {
-            "compress": lambda: cusz_core.compress(field, eb, threads=1),
+            "compress": lambda: cusz_core.compress(field, eb, **OPTIONS),
             "decompress": lambda: cusz_core.decompress(archive, threads=1),
         }
         speeds = {name: field.nbytes / runner.median_seconds(call, options.repeat) for name, call in calls.items()}

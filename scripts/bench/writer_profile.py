@@ -23,7 +23,7 @@ from typing import Any
 import in_ranks
 import numpy as np
 import runner
-from in_ranks import BLOCK_CELLS, REL, Block, Layer, Part, Plain
+from in_ranks import BLOCK_CELLS, OPTIONS, REL, Block, Layer, Part, Plain
 from runner import Document, Row, filled, significant, table
 
 import cusz_core
@@ -137,7 +137,7 @@ def rank_rows(part: Part) -> list[Row]:
 
 def compress(blocks: list[Block], eb: float, mode: Any) -> None:
     for block in blocks:
-        cusz_core.compress(block.array, eb, mode, threads=1)
+        cusz_core.compress(block.array, eb, mode, **OPTIONS)
 
 
 def collect(options: argparse.Namespace) -> Document:

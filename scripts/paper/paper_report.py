@@ -731,7 +731,8 @@ Three things are measured:
 - **reference**: `scripts/paper/paper_reference.py`, the paper's algorithm in its exact setting (tiles of 8 x 8 x 8,
   16 x 16 and 32 with a padding of zeros, 1024 bins, one unlimited codebook, codewords in 32- or 64-bit words, chunks to
   deflate), in NumPy. Its ratios and PSNR are the algorithm's; its speed is that of NumPy on one core.
-- **engine**: `cusz_core`, whose tiles, codes and format are its own ([format](../format.md)).{spline}
+- **engine**: `cusz_core` with `predictor = lorenzo`, whose tiles, codes and format are its own
+  ([format](../format.md)).{spline}
 - **zfp** ({results.peer("zfp")}) in fixed-rate mode, the one that cuZFP has.
 - **SZ-1.4** ({results.peer("sz14")}) without regression, with 1024 bins and gzip at best speed: the paper's setting of
   SZ-1.4.13.5.

@@ -415,12 +415,11 @@ _OWN_TIMES = f"{_OWN_RANGE}; {_REUSES}; checksums on in both directions; no loss
 _OWN_TYPE = "every value, in the arithmetic of its type"
 _MANY = 1024  # threads
 
+_BY_LORENZO, _BY_SPLINE = (f"predictor = {name}; {_OWN_TIMES}" for name in ("lorenzo", "spline"))
 _CUSZ = _CuszTool(
-    "cusz", _Cusz, "", "cusz_core", "every value, exactly", _OWN_TIMES, max_threads=_MANY, is_pointwise=True
+    "cusz", _Cusz, "", "cusz_core", "every value, exactly", _BY_LORENZO, max_threads=_MANY, is_pointwise=True
 )
-_CUSZ_SPLINE = dataclasses.replace(
-    _CUSZ, name="cusz spline", codec=_CuszSpline, timed=f"predictor = spline; {_OWN_TIMES}"
-)
+_CUSZ_SPLINE = dataclasses.replace(_CUSZ, name="cusz spline", codec=_CuszSpline, timed=_BY_SPLINE)
 
 #: Names of our tools, here and in through.py, and of the one at whose PSNR their ratios are compared with its own.
 OURS = (_CUSZ.name, _CUSZ_SPLINE.name, "cusz auto")

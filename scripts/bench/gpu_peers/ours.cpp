@@ -19,6 +19,7 @@ public:
         cusz_params_init(&params_);
         params_.eb = task.eb;
         params_.backend = CUSZ_BACKEND_CUDA;
+        params_.predictor = CUSZ_PREDICTOR_LORENZO;
     }
     ~Ours() override { cusz_destroy(context_); }
 
