@@ -60,8 +60,9 @@ def sparse(dtype: np.dtype) -> np.ndarray:
     return np.where(support.integers(9000, 0, 25) == 0, 3, 0).astype(dtype).reshape(10, 30, 30)
 
 
+#: Version 1.
 CASES: dict[str, tuple[Any, ...]] = {
-    f"{name}_{dtype.name}": (make, dtype, eb, options)
+    f"{name}_{dtype.name}": (make, dtype, eb, options | {"predictor": "lorenzo"})  # type: ignore[operator]
     for dtype in (F32, F64)
     for name, (make, eb, options) in {
         "noisy": (noisy, 1e-1, {"fill": 1e20}),

@@ -254,7 +254,15 @@ def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None) 
 
 def check_contract(x: NDArray, eb: float, mode: str = "abs", *, fill: float | None = None, **options: object) -> bytes:
     """Compresses, decompresses and checks all that is promised. Returns the archive. (One thread by default: small
-    fields gain nothing by more, and the number must not matter, which test_determinism checks.)"""
+    fields gain nothing by more, and the number must not matter, which test_determinism checks.) Where the default
+    predictor takes the spline codec, Lorenzo's archive is checked as well."""
+    archive = _check_contract(x, eb, mode, fill, options)
+    if "predictor" not in options and cusz.inspect(archive).predictor == "spline":
+        _check_contract(x, eb, mode, fill, {**options, "predictor": "lorenzo"})
+    return archive
+
+
+def _check_contract(x: NDArray, eb: float, mode: str, fill: float | None, options: dict[str, Any]) -> bytes:
     archive = cusz.compress(x, eb, mode, fill=fill, **{"threads": 1, **options})  # type: ignore[call-overload]
     assert isinstance(archive, bytes)
     assert len(archive) <= x.nbytes + RAW_OVERHEAD

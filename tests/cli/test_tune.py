@@ -21,6 +21,7 @@ X = support.smooth((20, 30, 40), support.F32)
     [
         ["x.npy"],
         ["x.npy", "--predictor", "spline", "--bins", "256"],
+        ["x.npy", "--predictor", "lorenzo", "--bins", "256"],
         ["x.raw", "--shape", "20x30x40", "--dtype", "f32", "--fill=-1e+30", "--threads", "1"],
     ],
     ids=" ".join,
@@ -41,20 +42,29 @@ def test_a_goal(run, folder, goal, options):
     assert f"\nPSNR      {result.psnr:.2f} dB\n" in out
     assert f"\nratio     {result.ratio:.2f}, " in out
     assert f"\nmax error {result.max_error:.6g}\n" in out
-    assert ("spline" in options) == (cusz.inspect(archive).predictor == "spline")
+    given = dict(zip(options[1::2], options[2::2], strict=False))
+    parameters = cusz.Parameters(
+        result.eb,
+        predictor=given.get("--predictor", "auto"),
+        bins=int(given.get("--bins", 64)),
+        fill=-1e30 if "--fill=-1e+30" in options else None,
+    )
+    assert archive == cusz.compress_with(X, parameters)
 
 
-def test_a_table(run):
-    code, out, err = run("tune", "x.npy")
+@pytest.mark.parametrize("predictor", ["lorenzo", "auto"])
+def test_a_table(run, predictor):
+    code, out, err = run("tune", "x.npy", *(["--predictor", "lorenzo"] if predictor == "lorenzo" else []))
     assert (code, err) == (0, "")
     _, empty, columns, *rows = out.splitlines()
     assert empty == ""
     assert " ".join(columns.split()) == "of range bound ratio bits/value PSNR to 0 sign off > 1% > 10%"
     assert [float(row.split()[0]) for row in rows] == list(tuning.BOUNDS)
     for row in rows:
-        result = cusz.verify(X, cusz.compress(X, float(row.split()[0]), "rel"))
+        bound = cusz.value_range(X).absolute_bound(float(row.split()[0]))
+        result = cusz.verify(X, cusz.compress(X, bound, predictor=predictor))
         assert row.split()[2:5] == [f"{result.ratio:.2f}", f"{result.bit_rate:.2f}", f"{result.psnr:.1f}"]
-        (outcome,) = tuning.survey(X, [float(row.split()[0])])
+        (outcome,) = tuning.survey(X, [float(row.split()[0])], predictor=predictor)
         assert row.split()[5:] == list(map(tuning.percent, outcome.effects))
     out = run("tune", "x.npy", "--bounds", "1e-3", "0.02")[1]
     assert [line.split()[0] for line in out.splitlines()[3:]] == ["0.001", "0.02"]
@@ -63,11 +73,12 @@ def test_a_table(run):
 def test_a_table_from_a_sample(run, monkeypatch):
     monkeypatch.setattr(tuning, "_SAMPLE", 1 << 16)
     np.save("large.npy", support.smooth((70, 100, 100), support.F32))
-    *_, empty, last = run("tune", "large.npy")[1].splitlines()
+    small_boxes = ("large.npy", "--predictor", "lorenzo")
+    *_, empty, last = run("tune", *small_boxes)[1].splitlines()
     assert empty == ""
     assert re.fullmatch(r"estimated from \d+% of the values", last)
-    assert "estimated" not in run("tune", "large.npy", "--psnr", 60)[1]
-    rows = json.loads(run("tune", "large.npy", "--json")[1])["bounds"]
+    assert "estimated" not in run("tune", *small_boxes, "--psnr", 60)[1]
+    rows = json.loads(run("tune", *small_boxes, "--json")[1])["bounds"]
     assert all(row["share"] < 0.5 for row in rows)
 
 
@@ -78,7 +89,7 @@ def test_values_of_one_sign_over_many_decades(run):
     for name, values in {"plus": x, "minus": -x, "both": x - x.mean(), "other": X}.items():
         np.save(f"{name}.npy", values)
         assert (advice in run("tune", f"{name}.npy")[1]) == (name in ("plus", "minus"))
-    out = run("tune", "plus.npy", "--psnr", 60)[1]
+    out = run("tune", "plus.npy", "--psnr", 60, "--predictor", "lorenzo")[1]
     assert re.search(
         r"^values    \d+% become 0, 0 change sign, >?\d+% off by > 1%, \d+% off by > 10%$", out, re.MULTILINE
     )

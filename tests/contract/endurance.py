@@ -20,11 +20,12 @@ import support
 
 #: Fields of several sizes, types and ways through the codec, so that scratch memory is used in several sizes.
 CASES: list[tuple[np.ndarray, float, dict[str, Any]]] = [
-    (support.smooth((20, 30, 40), support.F32), 1e-3, {}),
+    (support.smooth((20, 30, 40), support.F32), 1e-3, {"predictor": "lorenzo"}),
     (support.smooth((5000,), support.F64), 1e-6, {"fill": 1.0}),
     (support.smooth((200, 90), support.F32), 1e-2, {"threads": 2}),
+    (support.smooth((200, 90), support.F32), 1e-2, {"threads": 2, "predictor": "lorenzo"}),
     (support.random_bits((3, 4, 5, 6), support.F64), 1e-2, {}),
-    (support.smooth((17, 33, 20), support.F64), 1e-4, {"bins": 1024}),
+    (support.smooth((17, 33, 20), support.F64), 1e-4, {"bins": 1024, "predictor": "lorenzo"}),
 ]
 
 

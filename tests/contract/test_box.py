@@ -19,7 +19,7 @@ from support import ALL_SHAPES, DTYPES, F32, F64, bits, boxes, part, same_bits, 
 @pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
 def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = smooth(shape, dtype, 3)
-    archive = cusz.compress(x, 1e-3, threads=1)
+    archive = cusz.compress(x, 1e-3, threads=1, predictor="lorenzo")
     whole = cusz.decompress(archive, threads=1)
     for number, (start, count) in enumerate(boxes(shape, math.prod(shape), 8)):
         box = cusz.decompress_box(archive, start, count, threads=1 + number % 3)
@@ -31,14 +31,14 @@ def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
 def test_every_kind_of_field(kind: str, dtype: np.dtype) -> None:
     how = KINDS[kind]
     for shape in ((9000,), (70, 130), (17, 33, 65), (2, 9, 17, 33)):
-        archive = cusz.compress(how.make(shape, dtype), how.eb, how.mode, threads=1, **how.options)
+        archive = cusz.compress(how.make(shape, dtype), how.eb, how.mode, threads=1, predictor="lorenzo", **how.options)
         whole = cusz.decompress(archive, threads=1)
         for start, count in boxes(shape, 7, 6):
             assert same_bits(cusz.decompress_box(archive, start, count, threads=1), part(whole, start, count))
 
 
 def test_behind_the_lossless_stage() -> None:
-    archive = cusz.compress(smooth((40, 40, 70), F32), 1e-3, lossless="zstd")
+    archive = cusz.compress(smooth((40, 40, 70), F32), 1e-3, lossless="zstd", predictor="lorenzo")
     whole = cusz.decompress(archive)
     for start, count in boxes(whole.shape, 1, 20):
         assert same_bits(cusz.decompress_box(archive, start, count), part(whole, start, count))

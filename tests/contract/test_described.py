@@ -40,7 +40,9 @@ def require_same(x, parameters, **options):
 @pytest.mark.parametrize(("name", "shape", "dtype"), COVERING, ids=str)
 def test_kinds_and_shapes(name, shape, dtype, backend):
     kind = KINDS[name]
-    require_same(kind.make(shape, dtype), Parameters(kind.eb, kind.mode, backend=backend, **kind.options))
+    x = kind.make(shape, dtype)
+    for predictor in ("lorenzo", "auto"):
+        require_same(x, Parameters(kind.eb, kind.mode, backend=backend, predictor=predictor, **kind.options))
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)

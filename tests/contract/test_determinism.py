@@ -7,6 +7,7 @@ import cusz_core as cusz
 import support
 from support import BACKENDS, DTYPES
 
+PREDICTORS = ["lorenzo", "auto"]
 FIELDS = {
     "1-D": (1_200_007,),
     "2-D": (300, 400),
@@ -26,34 +27,38 @@ def field(name, dtype):
     return x
 
 
+@pytest.mark.parametrize("predictor", PREDICTORS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", FIELDS)
-def test_any_number_of_threads(name, dtype, backend):
+def test_any_number_of_threads(name, dtype, backend, predictor):
     x = field(name, dtype)
+    options = {"fill": 1e20, "backend": backend, "predictor": predictor}
     for eb, mode, bins in ((1e-3, "rel", 64), (1e-2, "abs", 1024), (0.0, "abs", 64)):
-        archives = {cusz.compress(x, eb, mode, bins=bins, fill=1e20, backend=backend, threads=n) for n in (1, 2, 3, 7)}
+        archives = {cusz.compress(x, eb, mode, bins=bins, threads=n, **options) for n in (1, 2, 3, 7)}
         assert len(archives) == 1
         (archive,) = archives
         fields = {cusz.decompress(archive, threads=n).tobytes() for n in (1, 2, 3, 7)}
         assert len(fields) == 1
 
 
+@pytest.mark.parametrize("predictor", PREDICTORS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_backend_writes_the_same_bytes(dtype):
+def test_every_backend_writes_the_same_bytes(dtype, predictor):
     x = field("3-D", dtype)
-    assert len({cusz.compress(x, 1e-3, "rel", backend=name) for name in (*BACKENDS, "auto")}) == 1
+    assert len({cusz.compress(x, 1e-3, "rel", backend=name, predictor=predictor) for name in (*BACKENDS, "auto")}) == 1
 
 
-def test_earlier_calls_leave_no_trace(backend):
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_earlier_calls_leave_no_trace(backend, predictor):
     """Scratch memory is reused: what it held before must not matter."""
-    wanted = {}
+    wanted, options = {}, {"fill": 1e20, "backend": backend, "predictor": predictor}
     for name in FIELDS:
         for dtype in DTYPES:
             cusz.release_scratch()
-            wanted[name, dtype] = cusz.compress(field(name, dtype), 1e-3, fill=1e20, backend=backend)
+            wanted[name, dtype] = cusz.compress(field(name, dtype), 1e-3, **options)
     for name in (*reversed(FIELDS), *FIELDS):
         for dtype in DTYPES:
-            archive = cusz.compress(field(name, dtype), 1e-3, fill=1e20, backend=backend)
+            archive = cusz.compress(field(name, dtype), 1e-3, **options)
             assert archive == wanted[name, dtype]
             y = cusz.decompress(archive)
             cusz.release_scratch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import ctypes.util
+import itertools
 import os
 import platform
 from collections.abc import Iterator
@@ -65,12 +66,12 @@ def fields() -> Iterator[tuple[np.ndarray, float, str]]:
 @pytest.mark.parametrize("bits", [FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_UP], ids=["flush to zero", "round up"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_hosts_floating_point_mode_does_not_matter(bits: int, threads: int) -> None:
-    for x, eb, mode in fields():
-        archive = cusz.compress(x, eb, mode, threads=threads)
+    for (x, eb, mode), predictor in itertools.product(fields(), ("lorenzo", "auto")):
+        archive = cusz.compress(x, eb, mode, threads=threads, predictor=predictor)
         back = cusz.decompress(archive, threads=threads)
         with floating_point_mode(bits):
             set_to = mxcsr()
-            again = cusz.compress(x, eb, mode, threads=threads)
+            again = cusz.compress(x, eb, mode, threads=threads, predictor=predictor)
             back_again = cusz.decompress(archive, threads=threads)
             after = mxcsr()
         assert set_to & bits == bits
@@ -104,7 +105,7 @@ def show(name, archive):
 for name, case in golden_cases.CASES.items():
     show(name, case.compress(case.make(), backend="cpu", threads=1))
 for name, x, bins in test_host_modes.codes():
-    show(name, cusz.compress(x, 0.5, "abs", bins=bins, backend="cpu", threads=1))
+    show(name, cusz.compress(x, 0.5, "abs", bins=bins, backend="cpu", threads=1, predictor="lorenzo"))
 """
 
 

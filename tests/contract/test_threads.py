@@ -26,6 +26,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"eb": 1e-3},
     {"eb": 1e-4, "mode": "rel"},
     {"eb": 1e-2, "predictor": "spline"},
+    {"eb": 1e-2, "predictor": "lorenzo"},
     {"eb": 1e-3, "mode": "pw_rel"},
     {"eb": 0.0},
 ]

@@ -89,7 +89,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     params.has_fill = (options & 4) != 0;
     params.lossless = (options & 8) != 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD : 0;
     params.threads = 1 + (options >> 4) % 3;
-    params.bins = 64 << input.take<std::uint8_t>() % 8;
+    const auto coding = input.take<std::uint8_t>();
+    params.bins = 64 << coding % 8;
+    params.predictor = coding / 8 % 3;
     params.eb = input.take<double>();
     params.fill = input.take<double>();
     const std::int32_t ndim = 1 + input.take<std::uint8_t>() % 4;

@@ -310,6 +310,8 @@ def powers_and_others(shape: tuple[int, ...], dtype: np.dtype, sign: int = 1) ->
     return np.where(smooth(shape, F64, 1) < 0, sign * x, x)
 
 
+CASES = {name: replace(case, options={"predictor": "lorenzo", **case.options}) for name, case in CASES.items()}
+
 LOG_CASES: dict[str, Case] = {}
 for _dtype, _name in ((F32, "f32"), (F64, "f64")):
     _cases = {

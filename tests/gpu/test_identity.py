@@ -121,7 +121,7 @@ def test_fields_on_the_host(cupy: Any, dtype: np.dtype, name: str) -> None:
     """backend="cuda": the same archive from host memory."""
     kind = KINDS[name]
     x = kind.make((50, 60, 70), dtype)
-    parameters: dict[str, Any] = {"mode": kind.mode, **kind.options}
+    parameters: dict[str, Any] = {"mode": kind.mode, "predictor": "lorenzo", **kind.options}
     wanted = cusz.compress(x, kind.eb, backend="cpu", **parameters)
     assert cusz.compress(x, kind.eb, backend="cuda", **parameters) == wanted
     assert (
@@ -152,7 +152,7 @@ def test_real_fields(identical: Identical, path: Path, eb: float) -> None:
 def test_damaged_archives(cupy: Any, dtype: np.dtype) -> None:
     """The device finds what the CPU finds, and is as well as before."""
     x = KINDS["mixture"].make((18, 33, 40), dtype)
-    good = np.frombuffer(cusz.compress(x, 1e-2, fill=1e20), np.uint8)
+    good = np.frombuffer(cusz.compress(x, 1e-2, fill=1e20, predictor="lorenzo"), np.uint8)
     refused = 0
     for seed in range(100):
         bad = good.copy()
@@ -172,8 +172,9 @@ def test_damaged_archives(cupy: Any, dtype: np.dtype) -> None:
     assert cusz.decompress(cupy.asarray(good)).tobytes() == cusz.decompress(good).tobytes()
 
 
-def test_the_same_again(cupy: Any) -> None:
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+def test_the_same_again(cupy: Any, predictor: cusz.parameters.Predictor) -> None:
     """Blocks finish in another order every time; bytes do not change."""
     x = cupy.asarray(support.smooth((200, 200, 200), support.F32))
-    archives = {cusz.compress(x, 1e-4, "rel") for _ in range(20)}
+    archives = {cusz.compress(x, 1e-4, "rel", predictor=predictor) for _ in range(20)}
     assert len(archives) == 1

@@ -43,13 +43,13 @@ def write(
     return fields
 
 
-def written(path: Path, x: np.ndarray, eb: float, mode: Any = "abs") -> Any:
+def written(path: Path, x: np.ndarray, eb: float, mode: Any = "abs", **options: Any) -> Any:
     """A step of one block; what is known of it."""
     adios = adios2.Adios()
     io = adios.declare_io("o")
     io.set_engine("BP4")
     variable = io.define_variable("x", x, x.shape, [0] * x.ndim, x.shape)
-    variable.add_operation(cz.define_operator(adios, eb, mode))
+    variable.add_operation(cz.define_operator(adios, eb, mode, **options))
     engine = io.open(str(path), adios2.Mode.Write)
     engine.begin_step()
     engine.put(variable, x, adios2.Mode.Sync)
@@ -135,7 +135,7 @@ def test_archives_of_nearly_the_raw_size(tmp_path: Path) -> None:
     def excess(n_ones: int) -> int:
         x = noise.copy()
         x[:n_ones] = 1
-        return len(cusz_core.compress(x, 1e-6, "pw_rel")) - x.nbytes
+        return len(cusz_core.compress(x, 1e-6, "pw_rel", predictor="lorenzo")) - x.nbytes
 
     low, high = 0, n  # stored raw, and not
     while high - low > 1:
@@ -145,7 +145,7 @@ def test_archives_of_nearly_the_raw_size(tmp_path: Path) -> None:
     assert excess(n_ones) > 8
     x = noise.copy()
     x[:n_ones] = 1
-    block = written(tmp_path / "run.bp", x, 1e-6, "pw_rel")
+    block = written(tmp_path / "run.bp", x, 1e-6, "pw_rel", predictor="lorenzo")
     assert (block["kind"], block["archive_bytes"]) == ("raw", 4 * n + 8)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert support.same_bits(run[0].read("x"), x)

@@ -352,7 +352,8 @@ def test_values_of_many_decades_get_a_bound_of_each(
     changes = err.partition("what the chosen bounds do to values that are not 0, estimated:\n")[2].splitlines()
     assert " ".join(changes[0].split()) == "variable bound become 0 change sign off by > 1% off by > 10%"
     assert changes[2].split() == ["rho", "0.001", "of", "each", "0", "0", "0", "0"]
-    _code, out, err = config(tmp_path / "run.bp", "--format", "xml", "--relative", "1e-4", "--variable", "rho")
+    words = ["--relative", "1e-4", "--variable", "rho", "--predictor", "lorenzo"]
+    _code, out, err = config(tmp_path / "run.bp", "--format", "xml", *words)
     assert 'value="abs"' in out
     shares = r"\d\d% become 0, 0 change sign, \d\d% off by > 1%, \d\d% off by > 10%"
     assert re.search(f"^note  rho: with this bound, {shares}: --mode pw_rel", err, re.MULTILINE), err
@@ -515,8 +516,8 @@ def test_boxes_are_those_of_the_field(engine: str, tmp_path: Path) -> None:
     """Wherever a box lies, its values lie as they do in the field."""
     x = np.arange(90 * 100 * 130, dtype=F64).reshape(90, 100, 130)
     write(tmp_path / "run.bp", engine, [{"x": x}])
-    (variable,) = sampled_variables(tmp_path / "run.bp")
-    box = tuning.box_shape((45, 100, 130))
+    (variable,) = sampled_variables(tmp_path / "run.bp", predictor="lorenzo")
+    box = tuning.box_shape((45, 100, 130), "lorenzo")
     boxes = variable.sample.x.reshape(-1, *box)
     assert len(boxes) > 10
     for part in boxes:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import cusz_core
 import cusz_operator
 import support
 
@@ -37,7 +38,9 @@ def temperatures(file: Path) -> list[NDArray[Any]]:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize(("suffix", "predictor"), [("xml", None), ("yaml", None), ("xml", "spline")])
+@pytest.mark.parametrize(
+    ("suffix", "predictor"), [("xml", None), ("yaml", None), ("xml", "lorenzo"), ("xml", "spline")]
+)
 def test_cpp_application(suffix: str, predictor: str | None, programs: Path, program: Callable, tmp_path: Path) -> None:
     heat = programs / "heat_xml"
     if not heat.exists():
@@ -57,7 +60,11 @@ def test_cpp_application(suffix: str, predictor: str | None, programs: Path, pro
     blocks = [b for b in cusz_operator.inspect_bp(tmp_path / "compressed.bp") if b["variable"] == "temperature"]
     assert [(b["step"], b["writer"]) for b in blocks] == [(step, rank) for step in range(3) for rank in range(2)]
     assert all(b["operator"] == "cusz" and b["eb_abs"] == EB and b["ratio"] > 4 for b in blocks)
-    assert {b["version"] for b in blocks} == {1 if predictor is None else 2}
+    for b in blocks:
+        x = support.part(before[b["step"]], b["start"], b["count"])
+        archive = cusz_core.compress(x, EB, predictor=predictor or "auto")
+        assert (b["version"], b["archive_bytes"]) == (cusz_core.inspect(archive).version, len(archive))
+        assert predictor is None or b["predictor"] == predictor
 
 
 APPLICATION = """
@@ -103,7 +110,8 @@ def test_python_application(engine: str, program: Callable, tmp_path: Path) -> N
     assert "cusz" not in done.stderr
 
     blocks = list(cusz_operator.inspect_bp(output))
-    bound = support.absolute_bound(field, 1e-2, "rel")
+    info = cusz_core.inspect(cusz_core.compress(field, 1e-2, "rel"))
+    bound = support.bound_in_force(info, support.absolute_bound(field, 1e-2, "rel"))
     assert [(b["variable"], b["step"], b["mode"], b["eb"], b["eb_abs"]) for b in blocks] == [
         ("T", 0, "rel", 1e-2, bound),
         ("T", 1, "rel", 1e-2, bound),

@@ -27,7 +27,7 @@ engine.begin_step()
 for name, operated in ("A", True), ("B", True), ("C", False):
     variable = io.define_variable(name, field, field.shape, [0, 0], field.shape)
     if operated:
-        plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
+        plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3", "predictor": "lorenzo"}
         variable.add_operation_string("plugin", plugin)
     engine.put(variable, field, adios2.Mode.Sync)
 engine.end_step()

@@ -384,7 +384,7 @@ def test_the_plugin_seeks_a_bound_for_every_block(mode: Any, goal: float, engine
     io = adios.declare_io("plugin")
     io.set_engine(engine)
     variable = io.define_variable("x", X, X.shape, [0, 0, 0], X.shape)
-    variable.add_operation(cz.define_operator(adios, goal, mode))
+    variable.add_operation(cz.define_operator(adios, goal, mode, predictor="lorenzo"))
     with adios2.Stream(io, str(tmp_path / "run.bp"), "w") as stream:
         stream.begin_step()
         for start, part in zip((0, 20), parts, strict=True):

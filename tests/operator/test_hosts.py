@@ -69,7 +69,8 @@ io = adios.declare_io("output")
 engine = io.open(folder + "/trouble.bp", Mode.Write)
 engine.begin_step()
 plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator"}
-for name, parameters in ("raw", {}), ("wrong", {"accuracy": "fine"}), ("good", {"accuracy": "1e-3"}):
+good = {"accuracy": "1e-3", "predictor": "lorenzo"}
+for name, parameters in ("raw", {}), ("wrong", {"accuracy": "fine"}), ("good", good):
     variable = io.define_variable(name, field, field.shape, [0, 0], field.shape)
     variable.add_operation(adios.define_operator(name, "plugin", {**plugin, **parameters}))
     engine.put(variable, field, Mode.Sync)

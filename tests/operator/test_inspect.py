@@ -57,8 +57,8 @@ def variables_of(path: Path, **options: Any) -> dict[str, cz.VariableInfo]:
 
 
 def write_steps(path: Path, engine: Any = "BP5") -> None:
-    """Three steps of U (rel), V (abs), and n (lossless, not at step 1), of which U and V have two blocks each."""
-    with cz.Writer(path, eb=1e-3, mode="rel", engine=engine) as out:
+    """By Lorenzo: three steps of U (rel), V (abs), and n (lossless, not at step 1); U and V have two blocks each."""
+    with cz.Writer(path, eb=1e-3, mode="rel", engine=engine, predictor="lorenzo") as out:
         for step in range(3):
             with out.step():
                 for half in (0, 10):
@@ -70,12 +70,12 @@ def write_steps(path: Path, engine: Any = "BP5") -> None:
 
 
 def write_plainly(path: Path, engine: str = "BP5") -> list[float]:
-    """By the plugin: two steps of T (rel, two blocks), P (plain) and the single value s. Returns the bounds of T."""
+    """By the plugin and Lorenzo: two steps of T (rel, two blocks), P (plain) and the number s. Returns T's bounds."""
     adios = adios2.Adios()
     io = adios.declare_io("output")
     io.set_engine(engine)
     T = io.define_variable("T", X, [40, 30, 40], [0, 0, 0], X.shape)
-    T.add_operation(cz.define_operator(adios, 1e-3, "rel"))
+    T.add_operation(cz.define_operator(adios, 1e-3, "rel", predictor="lorenzo"))
     P = io.define_variable("P", np.zeros(7, np.int32), [7], [0], [7])
     s = io.define_variable("s", np.zeros(1))
     opened = io.open(str(path), adios2.Mode.Write)
@@ -129,7 +129,7 @@ def test_variables_of_a_writer(engine: Any, tmp_path: Path) -> None:
     assert (u.predictors, v.predictors, n.predictors) == ({"lorenzo": 6}, {"lorenzo": 6}, {})
     assert (u.raw, v.raw, n.raw) == (0, 0, 2)
     archives = [
-        cusz_core.compress(X[half : half + 10] * np.float32(1 + step), bounds[step])
+        cusz_core.compress(X[half : half + 10] * np.float32(1 + step), bounds[step], predictor="lorenzo")
         for step, half in itertools.product(range(3), (0, 10))
     ]
     assert u.raw_bytes == u.archive_raw_bytes == 3 * X.nbytes
@@ -413,7 +413,7 @@ def test_an_older_version_continues_a_file(tmp_path: Path) -> None:
     """What was asked before does not hold for its steps, and what it does not know does not disturb it."""
     path = tmp_path / "run.bp"
     for step in range(3):
-        with cz.Writer(path, eb=1e-3 * (1 + step), append=step > 0) as out, out.step():
+        with cz.Writer(path, eb=1e-3 * (1 + step), append=step > 0, predictor="lorenzo") as out, out.step():
             out.put("U", X)
     rewrite_lines(path, lambda line: line.pop("variables", None) if line.get("step") == 1 else None)
     (u,) = cz.inspect_variables(path)
@@ -424,13 +424,13 @@ def test_an_older_version_continues_a_file(tmp_path: Path) -> None:
 def test_what_others_add_to_a_writers_file(tmp_path: Path) -> None:
     """Steps without a block table: nothing is known but what is in their archives."""
     path = tmp_path / "run.bp"
-    with cz.Writer(path, eb=1e-3, mode="rel", parameters={"StatsLevel": 0}) as out, out.step():
+    with cz.Writer(path, eb=1e-3, mode="rel", parameters={"StatsLevel": 0}, predictor="lorenzo") as out, out.step():
         out.put("U", X)
     adios = adios2.Adios()
     io = adios.declare_io("output")
     io.set_parameters({"StatsLevel": "0"})
     U = io.define_variable("U", X, X.shape, [0, 0, 0], X.shape)
-    U.add_operation(cz.define_operator(adios, 0.01))
+    U.add_operation(cz.define_operator(adios, 0.01, predictor="lorenzo"))
     opened = io.open(str(path), adios2.Mode.Append)
     opened.begin_step()
     opened.put(U, X, adios2.Mode.Sync)
@@ -466,7 +466,8 @@ def test_a_damaged_block(engine: Any, tmp_path: Path, inspect: Run) -> None:
         first = next(iter(cz.inspect_bp(path, variables=[variable])))
         factor, eb = np.float32(1), first["eb_abs"]
         field = X[:10] * factor if name == "writer.bp" else X
-        archive = cusz_core.compress(field, eb) if name == "writer.bp" else cusz_core.compress(field, 1e-3, "rel")
+        bound: Any = (eb, "abs") if name == "writer.bp" else (1e-3, "rel")
+        archive = cusz_core.compress(field, *bound, predictor="lorenzo")
         at = (path / "data.0").read_bytes().index(archive)
         change_byte(path / "data.0", at + len(archive) - 20)
         assert inspect(path)[0] == 0
@@ -649,7 +650,7 @@ def test_a_file_without_variables(tmp_path: Path) -> None:
 def test_the_table_of_variables(tmp_path: Path, inspect: Run) -> None:
     """Columns that people can read: aligned, with units, within 160 characters."""
     path = tmp_path / "run.bp"
-    with cz.Writer(path, eb=1e-3, mode="rel") as out:
+    with cz.Writer(path, eb=1e-3, mode="rel", predictor="lorenzo") as out:
         for step in range(30):
             with out.step():
                 out.put("temperature", X * np.float32(1 + step))

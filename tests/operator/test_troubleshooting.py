@@ -101,6 +101,7 @@ T, noise = np.linspace(0, 1, 5000), np.random.default_rng(0).random(5000)
 for name, values in ("T", T), ("noise", noise), ("z", T * 1j), ("plain", T):
     variable = io.define_variable(name, values, values.shape, [0], values.shape)
     plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": bound if name == "noise" else "1e-3"}
+    plugin["predictor"] = "lorenzo"
     if name != "plain":
         variable.add_operation_string("plugin", plugin)
     engine.put(variable, values, adios2.Mode.Sync)
@@ -192,7 +193,7 @@ def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: py
     with cusz_operator.Writer(folder / "damaged.bp", eb=1e-3) as out, out.step():
         out.put("T", FIELD)
     damage(folder / "damaged.bp" / "md.0", -1)
-    archive = cusz_core.compress(FIELD, 1e-3)
+    archive = cusz_core.compress(FIELD, 1e-3, predictor="lorenzo")
     calls: list[Callable[[], object]] = [
         lambda: cusz_operator.Reader(folder / "damaged.bp"),
         lambda: cusz_operator.Writer(folder / "never.bp", eb=1e-3, engine="HDF5"),  # type: ignore[arg-type]

@@ -166,7 +166,7 @@ def test_adios2_knows_minimum_and_maximum(ranks: int, by_layer: Callable) -> Non
 def test_the_same_archives_whoever_writes_the_block(by_layer: Callable) -> None:
     """An archive depends on the block and the bound alone, and the hand-over leaves it as it is."""
     (block,) = (b for b in cz.inspect_bp(by_layer(1, "BP5")) if (b["variable"], b["step"]) == ("u3", 1))
-    assert block["archive_bytes"] == len(cusz_core.compress(values("u3", 1), 1e-3))
+    assert block["archive_bytes"] == len(cusz_core.compress(values("u3", 1), 1e-3, predictor="lorenzo"))
 
 
 @pytest.mark.quick(1)
@@ -241,7 +241,7 @@ def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_settings_by_variable_and_by_block(tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F64)
-    own = {"B": {"eb": 1e-2, "mode": "rel"}, "C": {"bins": 1024}}
+    own = {"B": {"eb": 1e-2, "mode": "rel"}, "C": {"bins": 1024, "predictor": "lorenzo"}}
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, variables=own) as out, out.step():
         for name in "ABC":
             out.put(name, x)
@@ -381,7 +381,9 @@ def test_parameters_of_the_writer_of_a_variable_and_of_a_put(tmp_path: Path) -> 
     x = support.smooth((30, 40, 50), support.F32)
     stage = lossless_stages()[-1]  # zstd, if this build has it
     with (
-        cz.Writer(tmp_path / "run.bp", eb=1e-2, bins=128, threads=1, variables={"V": {"bins": 256}}) as out,
+        cz.Writer(
+            tmp_path / "run.bp", eb=1e-2, bins=128, threads=1, variables={"V": {"bins": 256}}, predictor="lorenzo"
+        ) as out,
         out.step(),
     ):
         out.put("S", x, predictor="spline")
@@ -399,7 +401,7 @@ def test_parameters_of_the_writer_of_a_variable_and_of_a_put(tmp_path: Path) -> 
     }
     archives = {
         "S": cusz_core.compress(x, 1e-2, predictor="spline"),
-        "W": cusz_core.compress(x, 1e-3, bins=512, lossless=stage),
+        "W": cusz_core.compress(x, 1e-3, bins=512, lossless=stage, predictor="lorenzo"),
     }
     with cz.Reader(tmp_path / "run.bp") as run:
         for name, archive in archives.items():

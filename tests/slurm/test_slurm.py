@@ -279,7 +279,7 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
     field = np.linspace(0, 1, 4096, dtype=np.float32)
 
     def write(name: str, numbers: Sequence[int], values: np.ndarray) -> Path:
-        with cusz_operator.Writer(tmp_path / name, eb=EB) as out:
+        with cusz_operator.Writer(tmp_path / name, eb=EB, predictor="lorenzo") as out:
             for number in numbers:
                 with out.step():
                     out.put("U", values)

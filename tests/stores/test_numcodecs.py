@@ -130,10 +130,15 @@ def test_the_configuration_survives_json(codec: Cusz) -> None:
     assert eval(repr(codec)) == codec == pickle.loads(pickle.dumps(codec))
 
 
-def test_the_configuration_has_what_is_not_the_default() -> None:
-    assert Cusz(np.float32(0.5)).get_config() == {"id": "cusz", "eb": 0.5, "mode": "abs"}
-    assert Cusz(1, fill=-9999).get_config() == {"id": "cusz", "eb": 1.0, "mode": "abs", "fill": -9999.0}
+def test_the_configuration_has_the_predictor_and_what_is_not_the_default() -> None:
+    assert Cusz(np.float32(0.5)).get_config() == {"id": "cusz", "eb": 0.5, "mode": "abs", "predictor": "auto"}
+    shown = {"id": "cusz", "eb": 1.0, "mode": "abs", "fill": -9999.0, "predictor": "lorenzo"}
+    assert Cusz(1, fill=-9999, predictor="lorenzo").get_config() == shown
     assert Cusz(1) != Cusz(2)
+
+
+def test_a_configuration_without_a_predictor_is_of_a_release_whose_default_was_lorenzo() -> None:
+    assert numcodecs.get_codec({"id": "cusz", "eb": 1e-3, "mode": "abs"}) == Cusz(1e-3, predictor="lorenzo")
 
 
 @pytest.mark.parametrize("fill", [np.nan, np.inf, -np.inf])
@@ -170,7 +175,7 @@ def test_an_array_of_format_2(tmp_path: Path, dtype: np.dtype, order: str) -> No
     x = X.astype(dtype)
     create(tmp_path / "x", x, Cusz(EB), order=order)
     metadata = json.loads((tmp_path / "x/.zarray").read_text())
-    assert metadata["compressor"] == {"id": "cusz", "eb": EB, "mode": "abs"}
+    assert metadata["compressor"] == {"id": "cusz", "eb": EB, "mode": "abs", "predictor": "auto"}
     assert metadata["order"] == order
     again = zarr.open_array(str(tmp_path / "x"), mode="r+")
     assert not support.violations(x, again[...], EB)

@@ -54,7 +54,8 @@ def test_an_array(shape: tuple[int, ...], dtype: np.dtype) -> None:
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_chunks_that_are_written_again_lose_nothing_more(zarr_format: Any) -> None:
     """With an absolute bound and the Lorenzo predictor."""
-    codec = {"serializer": CuszCodec(EB), "compressors": None} if zarr_format == 3 else {"compressors": Cusz(EB)}
+    of_3 = {"serializer": CuszCodec(EB, predictor="lorenzo"), "compressors": None}
+    codec = of_3 if zarr_format == 3 else {"compressors": Cusz(EB, predictor="lorenzo")}
     array = zarr.create_array(
         zarr.storage.MemoryStore(), shape=(0, 30, 40), dtype="float32", chunks=X.shape, zarr_format=zarr_format, **codec
     )
@@ -139,6 +140,15 @@ def test_the_configuration_survives_the_metadata(tmp_path: Path, codec: CuszCode
     assert zarr.open_array(tmp_path / "x", mode="r").serializer == codec
     assert pickle.loads(pickle.dumps(codec)) == codec
     assert hash(pickle.loads(pickle.dumps(codec))) == hash(codec)
+
+
+def test_a_configuration_without_a_predictor_is_of_a_release_whose_default_was_lorenzo() -> None:
+    """What has been created keeps what it was created with: docs/hdf5.md, "Data that grow within chunks"."""
+    kept = CuszCodec.from_dict({"name": "cusz", "configuration": {"eb": 1e-3, "mode": "abs"}})
+    assert kept == CuszCodec(1e-3, predictor="lorenzo")
+    for codec in (kept, CuszCodec(1e-3), CuszCodec(1e-3, predictor="spline")):
+        assert codec.to_dict()["configuration"]["predictor"] == codec.parameters.predictor
+        assert CuszCodec.from_dict(codec.to_dict()) == codec
 
 
 def test_a_configuration_that_is_wrong() -> None:

@@ -14,7 +14,7 @@ import support
 def test_a_coded_archive():
     x = support.smooth((20, 30, 40), support.F64)
     x[3, 4, 5], x[0, 0, 0] = np.nan, 1e20
-    archive = cusz.compress(x, 1e-3, "rel", bins=128, fill=1e20)
+    archive = cusz.compress(x, 1e-3, "rel", bins=128, fill=1e20, predictor="lorenzo")
     info = cusz.inspect(archive)
     assert (info.version, info.kind, info.mode, info.lossless) == (1, "tiled", "rel", "none")
     assert (info.predictor, info.coder) == ("lorenzo", "huffman")

@@ -11,6 +11,7 @@ import cusz_core as cusz
 import support
 
 OK, PARAMETER = 0, 1
+KNOWN = 56  # bytes of cusz_params that this library knows
 X = support.smooth((20, 30, 40), support.F32)
 SHAPE = (c_uint64 * 3)(*X.shape)
 GUARD = 0xA5
@@ -109,7 +110,7 @@ def test_a_program_of_the_first_version_compresses(library, context):
     assert memory.known.bins == 64
     memory.known.eb = 1e-3
     memory.known.fill, memory.known.has_fill = 5.0, 1
-    assert compress(library, context, memory) == (OK, cusz.compress(X, 1e-3, fill=5.0))
+    assert compress(library, context, memory) == (OK, cusz.compress(X, 1e-3, fill=5.0, predictor="lorenzo"))
 
 
 def test_a_program_of_the_first_version_inspects(library, context):
@@ -129,14 +130,14 @@ def test_a_program_of_a_newer_version_compresses_if_it_asks_for_nothing_new(libr
     size = ctypes.sizeof(ParamsMemory)
     library.cusz_params_init_sized(byref(memory), size)
     assert memory.known.struct_bytes == size
-    assert memory.reaches(ctypes.sizeof(FirstParams)) == bytes(200)  # 0 is the default of all that came later
+    assert memory.reaches(KNOWN) == bytes(48 + 200 - KNOWN)
     memory.known.eb = 1e-3
     assert compress(library, context, memory) == (OK, cusz.compress(X, 1e-3))
     for at in range(len(memory.behind)):  # where this library knows something, 99 is not legal
-        memory.behind[at] = 99
+        before, memory.behind[at] = memory.behind[at], 99
         status, message = compress(library, context, memory)
         assert status == PARAMETER
-        memory.behind[at] = 0
+        memory.behind[at] = before
     memory.behind[-1] = 1
     status, message = compress(library, context, memory)
     assert status == PARAMETER
@@ -176,8 +177,9 @@ def test_names_of_stages(library):
 def test_an_archive_names_its_stages(library, context):
     """The ids of bytes 48 and 49, in the members that came after version 0.1.0."""
     stages = (c_int32 * 2).from_buffer
-    for field, expected in ((X, (0, 0)), (np.zeros((0, 2), np.float32), (-1, -1))):
-        archive, memory = cusz.compress(field, 1e-3), guarded(InfoMemory)
+    empty = np.zeros((0, 2), np.float32)
+    for field, predictor, expected in ((X, "lorenzo", (0, 0)), (X, "spline", (1, 1)), (empty, "auto", (-1, -1))):
+        archive, memory = cusz.compress(field, 1e-3, predictor=predictor), guarded(InfoMemory)
         memory.known.struct_bytes = ctypes.sizeof(FirstInfo) + 8
         assert library.cusz_inspect(context, archive, len(archive), byref(memory)) == OK
         assert tuple(stages(memory, ctypes.sizeof(FirstInfo))) == expected
@@ -248,11 +250,22 @@ def test_every_default_and_choice_can_be_set(library, params):
             set_parameter(library, params, row.key, row.default_value)
 
 
-def test_parameters_that_came_later_have_0_for_their_default(library):
-    """Programs that do not know them have nothing, or 0, in their places."""
-    memory = guarded(ParamsMemory)
-    library.cusz_params_init_sized(byref(memory), ctypes.sizeof(memory))
-    assert not any(memory.reaches(ctypes.sizeof(FirstParams)))
+def test_the_predictor_came_later(library, context):
+    """Programs that do not know it have nothing in its place, or 0, and get what they always got; those that do, get
+    its default."""
+    archives = {name: cusz.compress(X, 0.1, predictor=name) for name in ("lorenzo", "spline", "auto")}
+    assert archives["lorenzo"] != archives["auto"] == archives["spline"]
+    for size, expected in ((48, "lorenzo"), (56, "auto"), (64, "auto")):
+        memory = guarded(ParamsMemory)
+        library.cusz_params_init_sized(byref(memory), size)
+        assert memory.known.struct_bytes == size
+        assert memory.reaches(size) == bytes([GUARD]) * (48 + 200 - size)
+        memory.known.eb = 0.1
+        assert compress(library, context, memory) == (OK, archives[expected])
+        assert set_parameter(library, memory, b"eb", b"0.1") == (OK, b"")
+        assert compress(library, context, memory) == (OK, archives[expected])
+    memory.behind[0] = 0
+    assert compress(library, context, memory) == (OK, archives["lorenzo"])
 
 
 def test_values_are_set(library, params):

@@ -102,14 +102,18 @@ def test_who_keeps_the_interpreter_is_found_out():
     assert is_interpreter_free_during(lambda: ctypes.PyDLL(None).usleep(2000), seconds=1) != has_gil()
 
 
-def test_scratch_is_kept_and_released():
+@pytest.mark.parametrize(("options", "calls"), [({"predictor": "lorenzo"}, 1), ({"threads": 1}, 2)], ids=str)
+def test_scratch_is_kept_and_released(options, calls):
+    """The spline codec has all it needs after two calls; of several threads, each has what the largest part needed that
+    it happened to take."""
     cusz.release_scratch()
     assert cusz.scratch_bytes() == 0
-    cusz.compress(X, 1e-3)
+    for _ in range(calls):
+        cusz.compress(X, 1e-3, **options)
     kept = cusz.scratch_bytes()
     assert kept > 0
     for _ in range(3):
-        cusz.compress(X, 1e-3)
+        cusz.compress(X, 1e-3, **options)
         assert cusz.scratch_bytes() == kept
     cusz.release_scratch()
     assert cusz.scratch_bytes() == 0

@@ -113,8 +113,10 @@ def test_real_fields():
         x = np.load(path)
         fill = 1e20 if "ipsl_tos" in path.name else None
         is_evenly_spaced = "radolan" in path.name
-        assert (check(x, psnr=70, fill=fill).psnr < 71) == (not is_evenly_spaced)
-        assert check(x, ratio=12, fill=fill).ratio < 12.6
+        assert (check(x, psnr=70, fill=fill, predictor="lorenzo").psnr < 71) == (not is_evenly_spaced)
+        assert check(x, ratio=12, fill=fill, predictor="lorenzo").ratio < 12.6
+        check(x, psnr=70, fill=fill)
+        check(x, ratio=12, fill=fill)
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
@@ -186,17 +188,19 @@ def test_integers_keep_their_values(spacing, dtype):
 def test_extreme_magnitudes(dtype):
     """Neither the range nor its square is a number of the type."""
     wave = np.sin(np.linspace(0, 20, 20000)).astype(dtype)
-    usual = check(wave, psnr=70)
+    usual = check(wave, psnr=70, predictor="lorenzo")
     largest = np.finfo(dtype).max
     for scaled in (
         wave * largest,
         (wave * largest)[::-1],
         wave * np.finfo(dtype).smallest_normal * dtype.type(2.0**30),
     ):
-        found = check(scaled, psnr=70)
+        found = check(scaled, psnr=70, predictor="lorenzo")
         assert found.psnr < 71
         assert found.relative == pytest.approx(usual.relative, rel=0.05)
-        assert check(scaled, ratio=5).ratio < 5.25
+        assert check(scaled, ratio=5, predictor="lorenzo").ratio < 5.25
+        check(scaled, psnr=70)
+        check(scaled, ratio=5)
     subnormal = wave * np.finfo(dtype).smallest_subnormal * dtype.type(1000)
     assert check(subnormal, psnr=70).psnr == math.inf
     with pytest.raises(tuning.OutOfReachError):
@@ -288,9 +292,9 @@ def test_survey_of_a_small_field_is_exact(dtype):
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 def test_survey_by_a_sample_is_near(shape):
     x = support.smooth(shape, F32)
-    rows = tuning.survey(x, [1e-2, 1e-3, 1e-4])
+    rows = tuning.survey(x, [1e-2, 1e-3, 1e-4], predictor="lorenzo")
     for row, eb in zip(rows, [1e-2, 1e-3, 1e-4], strict=True):
-        result = cusz.verify(x, cusz.compress(x, eb, "rel"))
+        result = cusz.verify(x, cusz.compress(x, eb, "rel", predictor="lorenzo"))
         assert row.share < 0.5
         assert row.ratio == pytest.approx(result.ratio, rel=0.1)
         assert row.psnr == pytest.approx(result.psnr, abs=0.3)

@@ -99,8 +99,8 @@ typedef enum cusz_predictor {
 typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0, CUSZ_CODER_RANS = 1 } cusz_coder;
 
 /* Compression parameters. Fill with cusz_params_init(), then change what is needed. If the program knows fewer members
- * than the library, the others have their defaults; if it knows more, it must leave those at 0, their default, or the
- * call fails. */
+ * than the library, the others are 0, which means what was done before there were any: programs compiled with the header
+ * of version 0.1.0 keep CUSZ_PREDICTOR_LORENZO. If it knows more, it must leave those at 0, or the call fails. */
 typedef struct cusz_params {
     uint32_t struct_bytes; /* sizeof(cusz_params), set by cusz_params_init */
     int32_t mode;          /* cusz_mode; default CUSZ_ABS */
@@ -114,7 +114,7 @@ typedef struct cusz_params {
     double fill;      /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
                          NaN nor infinity counts in the value range */
     /* Not in version 0.1.0: */
-    int32_t predictor; /* cusz_predictor; default CUSZ_PREDICTOR_LORENZO */
+    int32_t predictor; /* cusz_predictor; cusz_params_init sets CUSZ_PREDICTOR_AUTO, the default */
     int32_t reserved;  /* 0 */
 } cusz_params;
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .parameters import ArchiveOptions
 
 
+_KEPT = ("eb", "mode", "predictor")  # always, whatever the default
+
+
 def parameters(eb: float, mode: Mode, options: ArchiveOptions) -> Parameters:
     """The parameters of a codec, checked.
 
@@ -34,9 +37,15 @@ def with_fill(chosen: Parameters, fill: float) -> Parameters:
 
 
 def configuration(chosen: Parameters) -> dict[str, Any]:
-    """What a store keeps: bound and mode, and the other parameters where they are not the defaults."""
+    """What a store keeps: bound, mode and predictor, and the other parameters where they are not the defaults."""
     defaults = _of_archive(Parameters(chosen.eb, chosen.mode))
-    return {key: value for key, value in _of_archive(chosen).items() if key in ("eb", "mode") or value != defaults[key]}
+    return {key: value for key, value in _of_archive(chosen).items() if key in _KEPT or value != defaults[key]}
+
+
+def options_of(kept: dict[str, Any]) -> dict[str, Any]:
+    """What a store's configuration means. One without a predictor is of a release up to 0.2.0, whose default was
+    "lorenzo": with it and an absolute bound nothing is lost when a chunk is written again, and so it stays."""
+    return {"predictor": "lorenzo", **kept}
 
 
 def field_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

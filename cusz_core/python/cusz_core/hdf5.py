@@ -86,7 +86,7 @@ class Cusz(Mapping[str, Any]):
 
     filter_id = FILTER_ID  # h5py asks for this, and for filter_options
 
-    def __init__(self, eb: float, mode: Mode = "abs", predictor: Predictor = "lorenzo") -> None:
+    def __init__(self, eb: float, mode: Mode = "abs", predictor: Predictor = "auto") -> None:
         if mode not in get_args(Mode):
             raise ParameterError(f"mode is {mode!r}; legal for HDF5: {', '.join(get_args(Mode))}")
         checked = Parameters(eb, mode, predictor=predictor)
@@ -108,8 +108,10 @@ class Cusz(Mapping[str, Any]):
         found = dataset.id.get_create_plist().get_filter_by_id(FILTER_ID)
         if found is None:
             raise UnsupportedError(f"{dataset.name} was not written with the filter {FILTER_ID}")
-        values: list[int] = [*found[1][:_N_OF_USER], 0, 0]  # mode and predictor may be left out
         modes, predictors = _choices("mode"), _choices("predictor")
+        given: list[int] = list(found[1][:_N_OF_USER])
+        left_out = [0, 0, 0, modes.index(Parameters.mode), predictors.index(Parameters.predictor)][len(given) :]
+        values = given + left_out
         if values[0] != _LAYOUT or values[3] >= len(modes) or values[4] >= len(predictors):
             raise UnsupportedError(
                 f"{dataset.name} was written with a newer version of the filter: use a newer release"

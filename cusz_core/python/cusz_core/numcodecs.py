@@ -94,6 +94,11 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
         """The codec's name and parameters, for JSON: `numcodecs.get_codec` makes an equal codec of it."""
         return {"id": self.codec_id, **chunks.configuration(self._parameters)}
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Cusz:
+        """The codec of a configuration; one that names no predictor has "lorenzo"."""
+        return cls(**chunks.options_of(config))
+
     def __repr__(self) -> str:
         given = chunks.configuration(self._parameters).items()
         return f"Cusz({', '.join(f'{key}={value!r}' for key, value in given)})"

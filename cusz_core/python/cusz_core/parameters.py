@@ -107,9 +107,11 @@ class Parameters:
         lossless: "none", or "zstd" for a further lossless stage.
         fill: a value that stands for "no data", such as 1e20; None: there is none. It is cast to the field's type and
             compared by its bits.
-        predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it,
-            from coarse to fine; for smooth fields. Its archives have format version 2, a draft (where they would be no
-            shorter than the field, they are those of "lorenzo"), and are made on the CPU, whatever `backend` says.
+        predictor: what predicts a value from its neighbours. "lorenzo": those before it; faster, and its archives
+            have format version 1, which every release reads. "spline": those around it, from coarse to fine; for
+            smooth fields. Its archives have format version 2 (where they would be no shorter than the field, they are
+            those of "lorenzo"). Of a field on a device, kernels there make and read them, but for those that
+            docs/python.md names, which the CPU does; fields on the host are the CPU's, whatever `backend` says.
             "auto": "spline" where a sample of the field says that its archive is shorter, else "lorenzo"; `inspect`
             says which.
 
@@ -124,7 +126,7 @@ class Parameters:
     threads: int | None = None
     lossless: Lossless = "none"
     fill: float | None = None
-    predictor: Predictor = "lorenzo"
+    predictor: Predictor = "auto"
     native: _native.Params = dataclasses.field(init=False, repr=False, compare=False)  # as the library takes them
 
     def __post_init__(self) -> None:

@@ -188,11 +188,12 @@ def sample(x: NDArray[Any], least: int | None = None, **options: Unpack[Options]
     if field.size <= 2 * least:
         return Sample(field, field.size, limits, 1.0)
     field = field.reshape([extent for extent in field.shape if extent > 1])
-    box = box_shape(field.shape, options.get("predictor", "lorenzo"))
+    predictor = options.get("predictor", Parameters.predictor)
+    box = box_shape(field.shape, predictor)
     n_boxes = math.ceil(max(least, field.size / _SAMPLED) / math.prod(box))
     boxes = [field[_slices(box_start(field.shape, box, number), box)] for number in range(n_boxes)]
     # Lorenzo's tiles are independent of each other. Interpolation would cross from one box to the next.
-    blocks = () if options.get("predictor", "lorenzo") == "lorenzo" else (box,) * n_boxes
+    blocks = () if predictor == "lorenzo" else (box,) * n_boxes
     parts = np.concatenate([part.reshape(-1) for part in boxes] if blocks else boxes)
     values = value_range(parts, special, threads=threads).values
     return Sample(parts, field.size, limits._replace(values=values), parts.size / field.size, blocks)
@@ -204,7 +205,7 @@ def _host_field(x: NDArray[Any]) -> NDArray[Any]:
     return arguments.field(x)
 
 
-def box_shape(shape: Sequence[int], predictor: str = "lorenzo") -> tuple[int, ...]:
+def box_shape(shape: Sequence[int], predictor: str = Parameters.predictor) -> tuple[int, ...]:
     """Extents of the boxes in which a field of 1 to 4 dimensions, none of extent 1, is sampled. An axis that is shorter
     than two boxes is taken whole, with the tiles at its end."""
     edges = (_SMALL_BOXES if predictor == "lorenzo" else _LARGE_BOXES)[len(shape) - 1]

@@ -56,12 +56,12 @@ class CuszCodec(ArrayBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The codec of a configuration in an array's metadata.
+        """The codec of a configuration in an array's metadata; one that names no predictor has "lorenzo".
 
         Raises:
             ParameterError, TypeError: as the constructor.
         """
-        return cls(**data.get("configuration", {}))
+        return cls(**chunks.options_of(data.get("configuration", {})))
 
     def to_dict(self) -> dict[str, Any]:
         """Its name and configuration in an array's metadata."""

@@ -29,10 +29,10 @@ struct Row {
     std::int32_t cusz_params::* is_given = nullptr; // becomes 1 when it is set; for a parameter without a default
 };
 
-// Names by number, the default first.
-constexpr Row choice(std::int32_t cusz_params::* member, const char* key, const char* const* names, const char* legal,
-                     cusz_decides decides, const char* description) {
-    return {.told = {key, description, legal, names[0], names, CUSZ_TYPE_CHOICE, decides}, .whole = member};
+// Names by number; the default is one of them.
+constexpr Row choice(std::int32_t cusz_params::* member, const char* key, const char* const* names,
+                     const char* default_value, const char* legal, cusz_decides decides, const char* description) {
+    return {.told = {key, description, legal, default_value, names, CUSZ_TYPE_CHOICE, decides}, .whole = member};
 }
 
 constexpr Row whole(std::int32_t cusz_params::* member, const char* key, const char* default_value, const char* legal,
@@ -54,28 +54,31 @@ constexpr const char* backends[] = {"auto", "cpu", "cuda", nullptr};
 constexpr const char* lossless_stages[] = {"none", "zstd", nullptr};
 constexpr const char* predictors[] = {"lorenzo", "spline", "auto", nullptr};
 
-// Additions must have 0 as their default: programs that do not know them have 0 in their place, or nothing.
+// Additions must have 0 for what was done before there were any: programs that do not know them have 0 in their place,
+// or nothing. What cusz_params_init sets may be another value.
 constexpr Row table[] = {
     {.told = {"eb", "error bound; 0 is lossless", "an error bound (a finite number >= 0, such as 1e-3)", "0", nullptr,
               CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
      .real = &cusz_params::eb,
      .is_legal = is_bound},
-    choice(&cusz_params::mode, "mode", modes, "'abs', 'rel', 'pw_rel', 'psnr' or 'ratio'", CUSZ_DECIDES_VALUES,
+    choice(&cusz_params::mode, "mode", modes, modes[CUSZ_ABS], "'abs', 'rel', 'pw_rel', 'psnr' or 'ratio'",
+           CUSZ_DECIDES_VALUES,
            "abs: the bound is in the field's unit; rel: a fraction of its value range; pw_rel: of every value; psnr, "
            "ratio: dB or a ratio, for which an absolute one is sought"),
     whole(&cusz_params::bins, "bins", "64", "a power of two from 64 to 8192", is_bins, CUSZ_DECIDES_ARCHIVE,
           "quantisation bins coded directly: a power of two from 64 to 8192"),
-    choice(&cusz_params::backend, "backend", backends, "'auto', 'cpu' or 'cuda'", CUSZ_DECIDES_WORK,
-           "where the work is done; auto: where the field is, which means the CPU for files"),
+    choice(&cusz_params::backend, "backend", backends, backends[CUSZ_BACKEND_AUTO], "'auto', 'cpu' or 'cuda'",
+           CUSZ_DECIDES_WORK, "where the work is done; auto: where the field is, which means the CPU for files"),
     whole(&cusz_params::threads, "threads", "0", "a whole number from 0 (the library chooses) to 1024", is_threads,
           CUSZ_DECIDES_WORK, "CPU threads"),
-    choice(&cusz_params::lossless, "lossless", lossless_stages, "'none' or 'zstd'", CUSZ_DECIDES_ARCHIVE,
-           "an additional lossless stage over the coded data"),
+    choice(&cusz_params::lossless, "lossless", lossless_stages, lossless_stages[CUSZ_LOSSLESS_NONE], "'none' or 'zstd'",
+           CUSZ_DECIDES_ARCHIVE, "an additional lossless stage over the coded data"),
     {.told = {"fill", "a value that stands for \"no data\", such as 1e20", "a number (or nan, inf, -inf)", nullptr,
               nullptr, CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
      .real = &cusz_params::fill,
      .is_given = &cusz_params::has_fill},
-    choice(&cusz_params::predictor, "predictor", predictors, "'lorenzo', 'spline' or 'auto'", CUSZ_DECIDES_ARCHIVE,
+    choice(&cusz_params::predictor, "predictor", predictors, predictors[CUSZ_PREDICTOR_AUTO],
+           "'lorenzo', 'spline' or 'auto'", CUSZ_DECIDES_ARCHIVE,
            "what predicts a value from its neighbours; auto: the spline where that is shorter"),
 };
 

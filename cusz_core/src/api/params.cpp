@@ -55,12 +55,13 @@ void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_b
              " from ", first_bytes, " to ", max_struct_bytes, ": ", remedy);
 }
 
-// Anything after the members known to this library must be 0: a program compiled with a newer header works as long as
-// it uses nothing new, and gets an error if it does.
+// Members that the program does not know are 0, whatever their defaults: it gets what it always got. Anything after the
+// members known to this library must be 0: a program compiled with a newer header works as long as it uses nothing new,
+// and gets an error if it does.
 cusz_params known_members(const cusz_params& given) {
     const std::size_t bytes = given.struct_bytes;
     check_struct_bytes("params", bytes, first_params_bytes, "call cusz_params_init first");
-    cusz_params params = default_params();
+    cusz_params params{};
     std::memcpy(&params, &given, std::min(bytes, sizeof params));
     params.struct_bytes = sizeof params;
     const auto* const all = reinterpret_cast<const std::byte*>(&given);

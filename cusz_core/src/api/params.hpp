@@ -14,8 +14,8 @@ inline constexpr std::size_t first_params_bytes = 48, first_info_bytes = 216;
 // Throws PARAMETER if no version of the structure `name` can have this size.
 void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy);
 
-// Parameters from a caller that may know fewer members (the others get their defaults) or more (the others must be 0).
-// Throws PARAMETER.
+// Parameters from a caller that may know fewer members (the others are 0) or more (the others must be 0). Throws
+// PARAMETER.
 cusz_params known_members(const cusz_params& given);
 
 // As known_members, with the values checked. Throws PARAMETER or UNSUPPORTED, naming the value and the legal range.

@@ -127,7 +127,7 @@ def complexes(step: int) -> NDArray:
 def case(
     name: str, shape: tuple[int, ...], values: Callable[[int], NDArray], eb: float, mode: str = "abs", **rest: Any
 ) -> Case:
-    parameters = {**PLUGIN, "accuracy": repr(eb), "mode": mode, **rest.pop("parameters", {})}
+    parameters = {**PLUGIN, "accuracy": repr(eb), "mode": mode, "predictor": "lorenzo", **rest.pop("parameters", {})}
     return Case(name, shape, values, parameters, eb, mode, **rest)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core import embedding, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
+from cusz_core.parameters import Parameters
 
 from ..adios2_calls import blocks_info, calling_adios2, extents_of, import_adios2
 from ..errors import PluginError
@@ -180,7 +181,7 @@ class _Run:
                 return self.packed(known, blocks)
             is_whole = max(math.prod(block.count) for block in blocks) <= _WHOLE
             chosen = _spread(blocks) if is_whole else []
-            x = self.whole(chosen) if is_whole else self.values(blocks, options.get("predictor", "lorenzo"))
+            x = self.whole(chosen) if is_whole else self.values(blocks, options.get("predictor", Parameters.predictor))
             limits = cusz_core.value_range(x, options.get("fill"), threads=options.get("threads"))
             stated = self.statistics(x.size, limits, options.get("fill"))
         except ParameterError:  # of the options
