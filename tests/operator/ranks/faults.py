@@ -101,11 +101,11 @@ def resident_bytes() -> int:
 
 
 def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "") -> None:
-    """Writes steps, and says every 10 of them how much memory the process has."""
+    """Writes steps, and says every 10 of them how much memory the process has. PREDICTOR may be in the environment."""
     first = int(append or 0)
-    with cz.Writer(
-        path, comm, eb=EB, engine=engine, parameters=SST if engine == "SST" else {}, append=bool(append)
-    ) as out:
+    options: dict[str, Any] = {"predictor": os.environ.get("PREDICTOR", "auto")}
+    options["parameters"] = SST if engine == "SST" else {}
+    with cz.Writer(path, comm, eb=EB, engine=engine, append=bool(append), **options) as out:
         log.line("open")
         for step in range(first, first + int(how_many)):
             with out.step():
