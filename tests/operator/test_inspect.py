@@ -387,6 +387,23 @@ def test_a_file_without_compression(engine: str, tmp_path: Path, inspect: Run) -
     assert "asked" not in out, "columns that are empty are left out"
 
 
+def test_a_file_of_bp5_that_was_continued_without_the_operation(tmp_path: Path, inspect: Run) -> None:
+    """ADIOS2 cannot read its later steps, and only says std::bad_alloc."""
+    for mode in "wa":
+        adios = adios2.Adios()
+        io = adios.declare_io("output")
+        io.set_engine("BP5")
+        variable = io.define_variable("U", X, X.shape, [0, 0, 0], X.shape)
+        if mode == "w":
+            variable.add_operation(cz.define_operator(adios, 1e-3))
+        with adios2.Stream(io, str(tmp_path / "run.bp"), mode) as stream:
+            for _ in stream.steps(2):
+                stream.write(variable, X)
+    code, _, err = inspect(tmp_path / "run.bp")
+    assert code != 0
+    assert "a variable has an operation in some steps and none in later ones" in err
+
+
 def test_files_without_a_record_of_what_was_asked(engine: Any, tmp_path: Path, inspect: Run) -> None:
     """As those of older versions are, or those whose file of checksums was removed: the rest is as it was."""
     path = tmp_path / "run.bp"

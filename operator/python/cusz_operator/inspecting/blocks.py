@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core.errors import CorruptArchiveError, ParameterError
+from cusz_core.errors import CorruptArchiveError, OutOfMemoryError, ParameterError
 
 from ..adios2_calls import blocks_info, calling_adios2, closing, extents_of, import_adios2
 from ..errors import PluginError
@@ -247,10 +247,19 @@ class OpenFile:
                         found = io.available_variables()
                     variables = {name: own for name, own in found.items() if not blocktable.is_table(name)}
                     yield _Step(number, io, engine, variables)
-                with calling_adios2(f"end a step of {self._path!r}"):
-                    engine.end_step()
+                self._end_step(engine)
                 if wanted is not None and number >= max(wanted, default=0):
                     return
+
+    def _end_step(self, engine: Any) -> None:
+        try:
+            with calling_adios2(f"end a step of {self._path!r}"):
+                engine.end_step()
+        except OutOfMemoryError as error:  # BP5 takes lengths from where such steps have none
+            raise OutOfMemoryError(
+                f"{error}. A BP5 file cannot be read where a variable has an operation in some steps and none in later "
+                "ones (docs/operator.md, Appending and restarting)"
+            ) from error
 
     def _next(self, engine: Any) -> int | None:
         """The number of the step that follows, which is then open; None at the end."""
