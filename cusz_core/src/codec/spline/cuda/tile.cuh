@@ -48,7 +48,8 @@ template <std::uint32_t of_axes>
 struct FullTile {
     static constexpr std::uint32_t axes = of_axes;
     static constexpr bool is_full = true;
-    static constexpr int unrolled = most_of_column; // steps along columns
+    // Steps along columns, where their number is a constant.
+    static constexpr int unrolled = of_axes == 2 ? 1 : most_of_column;
     // Half coordinates of a class along an axis.
     static constexpr std::uint32_t n(std::uint32_t, std::uint32_t a) { return a < axes ? tile_edges(axes)[a] / 2 : 1; }
 };
