@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once) value_kernel(con
         with_form<axes>(shared.place, [&](const auto& tile) {
             T* const value = rest_of<T>(shared);
             if constexpr (codes)
-                find_values_of<wide>(of, tile, shared, value, CodePoint<T>{of, shared.n_missing});
+                find_values_of<wide>(of, tile, shared, value, CodePoint<T>(of, shared.n_missing));
             else
                 find_values_of<wide>(of, tile, shared, value, DecodePoint<T>{of, shared.place.live != 0});
         });

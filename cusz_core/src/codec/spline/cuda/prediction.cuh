@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "archive/v2/frame.hpp"
 #include "points.cuh"
@@ -203,18 +204,36 @@ struct DecodePoint {
     }
 };
 
+// Hides where a number comes from. The compiler otherwise joins neighbours in memory in one register, of which a half has
+// no value on some paths: tests/ptx does not take that.
+template <class V>
+__device__ V apart(V v) {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<V, float>)
+        asm("" : "+f"(v));
+    else if constexpr (sizeof(V) == 4)
+        asm("" : "+r"(v));
+#endif
+    return v;
+}
+
 template <class T>
 struct CodePoint {
     using Code = std::uint32_t;
 
     const DeviceLattice<T>& of;
     std::uint32_t (&n_missing)[2];
+    Quantiser<T> quantiser;
+
+    __device__ CodePoint(const DeviceLattice<T>& its_lattice, std::uint32_t (&missing)[2])
+        : of(its_lattice), n_missing(missing), quantiser{apart(of.quantiser.e), apart(of.quantiser.step),
+                                                         apart(of.quantiser.inv), apart(of.quantiser.special)} {}
 
     __device__ Code* codes() const { return of.points; }
     __device__ static void put(const RecordedPoint& point, Code& of_point) { of_point = point.packed(of_point); }
     __device__ bool quick(T& p, std::int64_t in_field, Code& of_point, std::int32_t& code) const {
         T value;
-        if (!quantise(of.original[in_field], p, of.quantiser, value, code)) return false;
+        if (!quantise(of.original[in_field], p, quantiser, value, code)) return false;
         put({code, false}, of_point);
         p = value;
         return true;
@@ -223,14 +242,14 @@ struct CodePoint {
         const T d = of.original[in_field];
         T value;
         std::int32_t code;
-        quantise(d, p, of.quantiser, value, code);
-        if (is_coded_after_all(d, p, of.quantiser, value)) {
+        quantise(d, p, quantiser, value, code);
+        if (is_coded_after_all(d, p, quantiser, value)) {
             put({code, false}, of_point);
             mark = magnitude_of_code(code);
             p = value;
             return;
         }
-        const bool is_special = bits_of(d) == of.quantiser.special;
+        const bool is_special = bits_of(d) == quantiser.special;
         put({is_special ? RecordedPoint::special : RecordedPoint::verbatim, true}, of_point);
         mark = is_special ? special_mark : verbatim_mark;
         if (!is_special && magnitude(d) <= std::numeric_limits<T>::max()) p = d;
