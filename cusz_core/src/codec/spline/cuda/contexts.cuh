@@ -39,30 +39,6 @@ __device__ std::uint32_t bucket(T difference, T inv) {
     return static_cast<std::uint32_t>(std::clamp(static_cast<int>(bits >> mantissa_bits) - (bias - 3), 0, 7));
 }
 
-// Magnitudes of class 0 and around it, 0 where the lattice has nothing.
-template <class Boxes, class T>
-__device__ void load_magnitudes(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes,
-                                WideMagnitude* magnitude) {
-    using Tile = decltype(boxes.tile);
-    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
-    const auto& stride = of.lattice.coarse_stride;
-    const auto load = [&](int (&x)[4], std::uint32_t steps) {
-        boxes.leave_margin(0, x);
-        WideMagnitude* const to = magnitude + boxes.at(0, x);
-        const std::uint8_t* const from =
-            of.coarse_magnitude + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
-        const KnownPart known = known_part<axes>(place, 0, x);
-#pragma unroll(Tile::unrolled)
-        for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
-            if (k >= steps) break;
-            std::uint8_t m = 0;
-            if (known.has(k)) m = from[static_cast<std::int64_t>(k * stride[along])];
-            to[k * boxes.stride(0, along)] = is_missing(m) ? WideMagnitude{CoarsePoint::missing} : WideMagnitude{m};
-        }
-    };
-    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); }, load);
-}
-
 // The sum of magnitudes in a layer across the axis of columns, around a point.
 template <class Boxes>
 __device__ std::uint32_t sum_of_layer(const Boxes& boxes, const WideMagnitude* at) {
@@ -191,8 +167,9 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
     const Boxes<Tile, 0, 1> near{tile};
     T* const value = reinterpret_cast<T*>(point + near.size(0));
     auto* const magnitude = reinterpret_cast<WideMagnitude*>(value + values.size(0));
-    load_class_0(of, place, values, value);
-    load_magnitudes(of, place, magnitudes, magnitude);
+    load_values(of, place, values, value);
+    load_class_0(of.lattice.coarse_stride, place, magnitudes, of.coarse_magnitude, magnitude,
+                 [](std::uint8_t m) { return is_missing(m) ? WideMagnitude{CoarsePoint::missing} : WideMagnitude{m}; });
     __syncthreads();
     continue_class<0>(of.lattice, place, values, value);
     __syncthreads();

@@ -24,24 +24,30 @@ __device__ T limited(T predicted) {
     return magnitude(predicted) <= std::numeric_limits<T>::max() ? predicted : T{0};
 }
 
-// Class 0 of a tile and what lies around it, or 0 where the lattice has nothing.
-template <class Boxes, class T>
-__device__ void load_class_0(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes, T* value) {
+// Class 0 of a tile and what lies around it, of an array of the coarser lattice, or 0 where the lattice has nothing.
+// turn(): what becomes of each.
+template <class Boxes, class From, class To, class Turn>
+__device__ void load_class_0(const Extents& stride, const TilePlace& place, const Boxes& boxes, const From* array,
+                             To* box, const Turn& turn) {
     using Tile = decltype(boxes.tile);
     constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
-    const auto& stride = of.lattice.coarse_stride;
     const auto load = [&](int (&x)[4], std::uint32_t steps) {
         boxes.leave_margin(0, x);
-        T* const to = value + boxes.at(0, x);
-        const T* const from = of.coarse + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
+        To* const to = box + boxes.at(0, x);
+        const From* const from = array + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
         const KnownPart known = known_part<axes>(place, 0, x);
 #pragma unroll(Tile::unrolled)
         for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
             if (k >= steps) break;
-            to[k * boxes.stride(0, along)] = known.has(k) ? from[static_cast<std::int64_t>(k * stride[along])] : T{0};
+            to[k * boxes.stride(0, along)] =
+                known.has(k) ? turn(from[static_cast<std::int64_t>(k * stride[along])]) : To{0};
         }
     };
     for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); }, load);
+}
+template <class Boxes, class T>
+__device__ void load_values(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes, T* value) {
+    load_class_0(of.lattice.coarse_stride, place, boxes, of.coarse, value, [](T v) { return v; });
 }
 
 // Continues the rows of class c beyond the border of the lattice, along the axes in which it is even.
@@ -322,7 +328,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
     auto* const mark = reinterpret_cast<std::uint8_t*>(value + (adds_codes ? 2 * all - boxes.size(0) : all));
     for (std::uint32_t p = threadIdx.x; p < max_tile_values / 4; p += tile_threads)
         reinterpret_cast<std::uint32_t*>(mark)[p] = 0;
-    load_class_0(of, place, boxes, value);
+    load_values(of, place, boxes, value);
     __syncthreads();
     continue_class<0>(of.lattice, place, boxes, value);
     __syncthreads();

@@ -201,13 +201,6 @@ struct Boxes {
             at += (static_cast<std::uint32_t>(x[a]) + (has_margin(c, a) ? before : 0)) * stride(c, a);
         return at;
     }
-    // Half coordinates of a class's position by its number in the class's array.
-    __device__ constexpr void point(std::uint32_t c, std::uint32_t number, int (&x)[4]) const {
-        for (std::uint32_t a = 0; a < 4; ++a) {
-            x[a] = static_cast<int>(number % length(c, a)) - static_cast<int>(has_margin(c, a) ? before : 0);
-            number /= length(c, a);
-        }
-    }
     // Positions of a class's array become half coordinates.
     __device__ static constexpr void leave_margin(std::uint32_t c, int (&x)[4]) {
         for (std::uint32_t a = 0; a < Tile::axes; ++a)
