@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -461,6 +462,72 @@ nb::tuple compress_described(nb::handle object, const cusz_params& params, nb::h
                           name_of(cusz_predictor_name, info.predictor), min, max, n_valid);
 }
 
+// What compress_many tells of a block; cusz_core.codec has it as a type of numpy's.
+struct BlockRow {
+    uint64_t archive_bytes;
+    uint32_t checksum;
+    int32_t predictor;
+    uint64_t outliers;
+    double eb_abs, min, max;
+    uint64_t n_valid;
+};
+
+// Compresses fields of one type and number of dimensions into `out`, which has room for all of their archives, or, if it
+// is None, into new bytes. Returns these, or how many bytes they are. rows: a buffer with a BlockRow each, whose min,
+// max and n_valid are (nan, nan, 0) without `ranges`.
+nb::object compress_many(const nb::list& objects, const cusz_params& params, nb::handle out, nb::handle rows,
+                         bool ranges, const nb::tuple& place) {
+    std::deque<Field> fields;
+    size_t max_bytes = 0;
+    for (nb::handle object : objects) {
+        const Field& field = fields.emplace_back(object, false);
+        if (field.dtype != fields[0].dtype || field.ndim != fields[0].ndim)
+            raise(CUSZ_ERROR_PARAMETER, "fields must have one dtype and one number of dimensions");
+        max_bytes += max_archive_bytes_of(field);
+    }
+    const View told(rows, true);
+    if (told.bytes() != fields.size() * sizeof(BlockRow)) raise(CUSZ_ERROR_PARAMETER, "rows has another size");
+    std::optional<View> target;
+    if (!out.is_none()) {
+        target.emplace(out, true);
+        for (const Field& field : fields)
+            if (target->overlaps(field.view)) raise(CUSZ_ERROR_PARAMETER, "out overlaps a field: pass separate memory");
+        if (target->bytes() < max_bytes)
+            raise(CUSZ_ERROR_PARAMETER, "out is smaller than the sum of max_archive_bytes");
+    }
+    std::vector<cusz_info> infos(fields.size());
+    std::vector<cusz_block> blocks(fields.size());
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    for (size_t i = 0; i < fields.size(); ++i) {
+        infos[i].struct_bytes = sizeof infos[i];
+        blocks[i] = {sizeof blocks[i], 0, fields[i].shape.data(), fields[i].view.data(), &infos[i], nullptr, 0, unknown,
+                     unknown,          0};
+    }
+    const Lease lease(place);
+    void* const archives = target ? target->data() : lease.worker().stage(max_bytes);
+    lease.check(run([&] {
+        return cusz_compress_many(lease.context(), &params, fields.empty() ? CUSZ_F32 : fields[0].dtype,
+                                  fields.empty() ? 1 : fields[0].ndim, blocks.size(), blocks.data(), ranges ? 1 : 0,
+                                  archives, target ? target->bytes() : max_bytes);
+    }));
+    size_t bytes = 0;
+    auto* const row = static_cast<BlockRow*>(told.data());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        const cusz_info& info = infos[i];
+        row[i] = {blocks[i].archive_bytes,
+                  info.checksum,
+                  info.predictor,
+                  info.n_out_of_range + info.n_unpredictable,
+                  info.eb_abs,
+                  blocks[i].min,
+                  blocks[i].max,
+                  blocks[i].n_valid};
+        bytes += blocks[i].archive_bytes;
+    }
+    if (target) return nb::int_(bytes);
+    return nb::bytes(static_cast<const char*>(archives), bytes);
+}
+
 nb::dict inspect(nb::handle object, const nb::tuple& place) {
     const Archive archive(object);
     const Lease lease(place);
@@ -659,6 +726,8 @@ NB_MODULE(_native, m) {
     m.def("compress", &compress);
     m.def("compress_into", &compress_into);
     m.def("compress_described", &compress_described, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
+    m.def("compress_many", &compress_many, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
+    m.def("predictor_name", [](int32_t number) { return name_of(cusz_predictor_name, number); });
     m.def("layout", &layout);
     m.def("inspect", &inspect);
     m.def("check", &check);

@@ -298,6 +298,51 @@ void packed_blocks(cusz_context* context) {
     demand(damaged > 1000, "enough of them");
 }
 
+// Blocks of every kind in one call, over threads: the archives of single calls, and the first failure.
+void many_blocks(cusz_context* context, bool few) {
+    constexpr std::uint64_t shape[3] = {9, 16, 17}, values = 9 * 16 * 17;
+    std::vector<std::vector<float>> fields;
+    for (std::uint64_t i = 0; i < (few ? 21u : 84u); ++i)
+        fields.push_back(field<float>(static_cast<Kind>(i % static_cast<unsigned>(Kind::last)), values, 17, i));
+    std::vector<cusz_block> blocks(fields.size());
+    std::vector<cusz_info> infos(fields.size());
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        infos[i].struct_bytes = sizeof(cusz_info);
+        blocks[i] = {sizeof(cusz_block), 0, shape, fields[i].data(), &infos[i], nullptr, 0, 0, 0, 0};
+    }
+    std::vector<std::uint8_t> archives(fields.size() * (values * sizeof(float) + CUSZ_RAW_OVERHEAD_BYTES)),
+        one(archives);
+    cusz_params params;
+    cusz_params_init(&params);
+    params.eb = 1e-2;
+    for (const int threads : {1, 2, 4}) {
+        params.threads = threads;
+        demand(cusz_compress_many(context, &params, CUSZ_F32, 3, blocks.size(), blocks.data(), 1, archives.data(),
+                                  archives.size()) == CUSZ_OK,
+               "many blocks");
+        const std::uint8_t* next = archives.data();
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+            std::size_t size = 0;
+            demand(cusz_compress(context, &params, CUSZ_F32, 3, shape, fields[i].data(), one.data(), one.size(),
+                                 &size) == CUSZ_OK,
+                   "a block alone");
+            demand(blocks[i].archive == next && blocks[i].archive_bytes == size && infos[i].archive_bytes == size &&
+                       std::memcmp(next, one.data(), size) == 0,
+                   "the archive of a single call");
+            next += size;
+        }
+    }
+    demand(cusz_compress_many(context, &params, CUSZ_F32, 3, blocks.size(), blocks.data(), 1, archives.data(),
+                              archives.size() - 1) == CUSZ_ERROR_PARAMETER,
+           "too little room is refused");
+    params.mode = CUSZ_RATIO;
+    params.eb = 3; // noise has no bound for it
+    demand(cusz_compress_many(context, &params, CUSZ_F32, 3, blocks.size(), blocks.data(), 0, archives.data(),
+                              archives.size()) == CUSZ_ERROR_PARAMETER &&
+               std::strncmp(cusz_last_error(context), "block ", 6) == 0,
+           "a block that fails is named");
+}
+
 } // namespace
 
 // core_test [few]
@@ -319,6 +364,7 @@ int main(int argc, char** argv) {
     words_beyond_the_end(context);
     structures_of_other_versions(context);
     packed_blocks(context);
+    many_blocks(context, few);
     logarithms(few);
     demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
     cusz_release_scratch(context);

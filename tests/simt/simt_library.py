@@ -59,6 +59,18 @@ class Params(Structure):
     )
 
 
+class Block(Structure):
+    _fields_ = (
+        ("struct_bytes", c_uint32),
+        ("reserved", c_int32),
+        *[(name, c_void_p) for name in ("shape", "field", "info", "archive")],
+        ("archive_bytes", c_size_t),
+        ("min", c_double),
+        ("max", c_double),
+        ("n_valid", c_uint64),
+    )
+
+
 class Info(Structure):
     _fields_ = (
         ("struct_bytes", c_uint32),
@@ -124,6 +136,11 @@ class Library:
                 ],
             ),
             ("cusz_inspect", c_int, [c_void_p, c_void_p, c_size_t, POINTER(Info)]),
+            (
+                "cusz_compress_many",
+                c_int,
+                [c_void_p, POINTER(Params), c_int, c_int32, c_uint64, POINTER(Block), c_int32, c_void_p, c_size_t],
+            ),
             ("cusz_check", c_int, [c_void_p, c_void_p, c_size_t, c_int32]),
             ("cusz_decompress", c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int32, c_void_p, c_size_t]),
             ("cudaMalloc", c_int, [POINTER(c_void_p), c_size_t]),
@@ -367,12 +384,8 @@ class Context:
         self.callbacks.append(allocator)
         return self.expect_ok(self.library.c.cusz_set_allocator(self.handle, byref(allocator)))
 
-    def compress_into(
+    def parameters(
         self,
-        archive: Memory,
-        field: Memory,
-        dtype: np.dtype,
-        shape: Sequence[int],
         eb: float,
         mode: int = ABS,
         *,
@@ -382,13 +395,26 @@ class Context:
         lossless: int = 0,
         threads: int = 1,
         predictor: str = "lorenzo",
-    ) -> int:
-        """Returns the archive's bytes."""
+    ) -> Params:
         params = Params()
         self.library.c.cusz_params_init_sized(byref(params), ctypes.sizeof(Params))
         params.mode, params.eb, params.bins, params.backend, params.lossless = mode, eb, bins, backend, lossless
         params.threads, params.has_fill, params.fill = threads, fill is not None, 0.0 if fill is None else fill
         params.predictor = PREDICTORS[predictor]
+        return params
+
+    def compress_into(
+        self,
+        archive: Memory,
+        field: Memory,
+        dtype: np.dtype,
+        shape: Sequence[int],
+        eb: float,
+        mode: int = ABS,
+        **options: Any,
+    ) -> int:
+        """Returns the archive's bytes."""
+        params = self.parameters(eb, mode, **options)
         nbytes = c_size_t()
         extents = (c_uint64 * max(len(shape), 1))(*shape)
         self.expect_ok(
@@ -408,6 +434,29 @@ class Context:
             self.library.memory(archive, x.nbytes + RAW_OVERHEAD) as target,
         ):
             return target.get(self.compress_into(target, source, x.dtype, x.shape, eb, mode, **options))
+
+    def compress_many(
+        self, fields: Sequence[NDArray], eb: float, *, field: str = HOST, archives: str = HOST, **options: Any
+    ) -> list[bytes]:
+        """field, archives: where they lie."""
+        params = self.parameters(eb, **options)
+        ndim, room = fields[0].ndim, sum(x.nbytes + RAW_OVERHEAD for x in fields)
+        shapes = [(c_uint64 * ndim)(*x.shape) for x in fields]
+        with contextlib.ExitStack() as kept:
+            sources = [kept.enter_context(self.library.memory(field, x)) for x in fields]
+            target = kept.enter_context(self.library.memory(archives, room))
+            blocks = (Block * len(fields))()
+            for block, shape, source in zip(blocks, shapes, sources, strict=True):
+                block.struct_bytes, block.field = ctypes.sizeof(Block), source.pointer
+                block.shape = ctypes.cast(shape, c_void_p)
+            self.expect_ok(
+                self.library.c.cusz_compress_many(
+                    self.handle, byref(params), dtype_code(fields[0].dtype), ndim, len(fields), blocks,
+                    1, target.pointer, room,
+                )
+            )  # fmt: skip
+            first, made = blocks[0].archive, target.get()
+            return [made[(at := block.archive - first) : at + block.archive_bytes] for block in blocks]
 
     def decompress_into(
         self, field: Memory, archive: Memory, *, nbytes: int | None = None, backend: int = AUTO, threads: int = 1

@@ -163,6 +163,18 @@ def test_an_empty_range(simt: Library, context: Context) -> None:
         assert context.value_range(field, DTYPES[0], 0) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_many_fields(simt: Library, context: Context, dtype: np.dtype, predictor: str) -> None:
+    """On a device, one after another, with more threads than one as well; archives go to the host."""
+    fields = [support.smooth((n, 9, 17), dtype, seed=n) for n in range(1, 20)]
+    wanted = [cpu_archive(context, x, 1e-2, predictor=predictor) for x in fields]
+    for threads in (1, 2):
+        for place in (HOST, DEVICE):
+            assert context.compress_many(fields, 1e-2, field=place, threads=threads, predictor=predictor) == wanted
+    with pytest.raises(Failure, match="go to host memory"):
+        context.compress_many(fields, 1e-2, archives=DEVICE, predictor=predictor)
+
+
 @pytest.mark.usefixtures("hidden")
 def test_what_is_refused(simt: Library, context: Context, predictor: str) -> None:
     x = support.smooth(SHAPE, DTYPES[0])

@@ -45,6 +45,20 @@ class FirstInfo(ctypes.Structure):
     )
 
 
+class Block(ctypes.Structure):
+    """cusz_block, as it was first."""
+
+    _fields_ = (
+        ("struct_bytes", c_uint32),
+        ("reserved", c_int32),
+        *((name, c_void_p) for name in ("shape", "field", "info", "archive")),
+        ("archive_bytes", c_size_t),
+        ("min", c_double),
+        ("max", c_double),
+        ("n_valid", c_uint64),
+    )
+
+
 class Memory(ctypes.Structure):
     """A structure with something behind it that nobody may touch, unless a size says that it belongs to it."""
 
@@ -60,6 +74,10 @@ class InfoMemory(Memory):
     _fields_ = (("known", FirstInfo), ("behind", ctypes.c_ubyte * 200))
 
 
+class BlockMemory(Memory):
+    _fields_ = (("known", Block), ("behind", ctypes.c_ubyte * 200))
+
+
 @pytest.fixture(scope="module")
 def library():
     library = ctypes.CDLL(str(Path(cusz.__file__).parent / "libcusz_core.so.0"))
@@ -73,6 +91,9 @@ def library():
         *(c_void_p, c_void_p, c_int, c_int32, POINTER(c_uint64), c_void_p, c_void_p, c_size_t, POINTER(c_size_t))
     ]
     library.cusz_inspect.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
+    library.cusz_compress_many.argtypes = [
+        *(c_void_p, c_void_p, c_int, c_int32, c_uint64, c_void_p, c_int32, c_void_p, c_size_t)
+    ]
     return library
 
 
@@ -167,6 +188,46 @@ def test_sizes_that_no_version_has_are_refused(library, context, size):
     archive, info = cusz.compress(X, 1e-3), FirstInfo(struct_bytes=size)
     assert library.cusz_inspect(context, archive, len(archive), byref(info)) == PARAMETER
     assert b"from 216 to 4096: set it to sizeof(cusz_info)" in library.cusz_last_error(context)
+
+
+@pytest.mark.parametrize("kind", [Block, BlockMemory])
+def test_blocks_of_this_version_and_of_a_newer_one(library, context, kind):
+    size, n = ctypes.sizeof(kind), 5
+    blocks = (kind * n)()
+    ctypes.memset(byref(blocks), GUARD, ctypes.sizeof(blocks))
+    for made in blocks:
+        known = getattr(made, "known", made)
+        known.struct_bytes, known.info, known.field = size, None, X.ctypes.data
+        known.shape = ctypes.cast(SHAPE, c_void_p)
+    params, room = FirstParams(), ctypes.create_string_buffer(n * (X.nbytes + 48))
+    library.cusz_params_init(byref(params))
+    params.eb, params.threads = 1e-3, 2
+
+    def call(short_of=0):
+        capacity = ctypes.sizeof(room) - short_of
+        status = library.cusz_compress_many(context, byref(params), 1, 3, n, byref(blocks), 1, room, capacity)
+        return status, library.cusz_last_error(context)
+
+    assert call() == (OK, b"")
+    expected = cusz.compress(X, 1e-3, predictor="lorenzo")
+    assert room.raw[: n * len(expected)] == n * expected
+    for number, made in enumerate(blocks):
+        known = getattr(made, "known", made)
+        assert known.archive == ctypes.addressof(room) + number * len(expected)
+        assert (known.archive_bytes, known.min, known.max) == (len(expected), X.min(), X.max())
+        assert known.n_valid == X.size
+        if kind is BlockMemory:
+            assert bytes(made.behind) == bytes([GUARD]) * 200
+    assert call(short_of=1)[0] == PARAMETER
+    known = getattr(blocks[3], "known", blocks[3])
+    known.field = None
+    assert call() == (PARAMETER, b"block 3 of 5: field is NULL")
+    known.field, known.struct_bytes = X.ctypes.data, size + 8
+    status, message = call()
+    assert status == PARAMETER
+    assert message.startswith(b"struct_bytes of block 3")
+    getattr(blocks[0], "known", blocks[0]).struct_bytes = 40
+    assert call()[0] == PARAMETER
 
 
 def test_names_of_stages(library):

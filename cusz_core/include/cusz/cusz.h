@@ -295,6 +295,35 @@ CUSZ_API cusz_status cusz_compress_and_describe(cusz_context* context, const cus
                                                 size_t archive_capacity, cusz_info* info, double* min, double* max,
                                                 uint64_t* n_valid);
 
+/* A block for cusz_compress_many. */
+typedef struct cusz_block {
+    uint32_t struct_bytes; /* sizeof(cusz_block), set by the caller */
+    int32_t reserved;      /* 0 */
+    const uint64_t* shape; /* ndim extents; may differ from block to block */
+    const void* field;     /* as in cusz_compress */
+    cusz_info* info;       /* of the archive, as from cusz_compress_and_describe; NULL: not wanted */
+    /* Written by the call: */
+    void* archive; /* where it begins; archives follow one another without gaps, in the order of their blocks */
+    size_t archive_bytes;
+    double min, max;  /* of the field, as from cusz_value_range, if ranges are asked for; else not touched */
+    uint64_t n_valid; /* as min and max */
+} cusz_block;
+
+/* Compresses many blocks, as cusz_compress does each of them, with the same archives: for codes with hundreds of small
+ * blocks, which a thread each compresses faster than all threads one after the other.
+ *   params             of all blocks; threads are shared out over blocks where these lie in host memory
+ *   dtype, ndim        of all blocks
+ *   count, blocks      all with the same struct_bytes
+ *   with_ranges        nonzero: min, max and n_valid are asked for
+ *   archives           host memory for all archives, which must not overlap the fields
+ *   archives_capacity  at least the sum of cusz_max_archive_bytes() of the blocks; pages that no archive needs are not
+ *                      touched, but for those that a block's archive takes before it is moved behind the one before
+ * Errors: as cusz_compress, with the number of the first block that failed; UNSUPPORTED also for archives on a device.
+ * The blocks' results and the contents of `archives` are undefined then. */
+CUSZ_API cusz_status cusz_compress_many(cusz_context* context, const cusz_params* params, cusz_dtype dtype,
+                                          int32_t ndim, uint64_t count, cusz_block* blocks, int32_t with_ranges,
+                                          void* archives, size_t archives_capacity);
+
 /* Reads and validates an archive's header; touches nothing beyond it (with CUSZ_PREDICTOR_SPLINE: beyond its head).
  *   archive        host memory, any alignment; or device memory
  *   archive_bytes  exactly the archive's length

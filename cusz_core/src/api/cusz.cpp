@@ -19,61 +19,20 @@
 #include "codec/backend.hpp"
 #include "codec/cpu/kernels.hpp"
 #include "codec/device_backend.hpp"
+#include "context.hpp"
 #include "errors.hpp"
 #include "goal.hpp"
 #include "parameter_table.hpp"
 #include "params.hpp"
 #include "pointwise.hpp"
-#include "simd/float_mode.hpp"
 
 #ifndef CUSZ_VERSION
 #error "CUSZ_VERSION comes from the build"
 #endif
 
-struct cusz_context {
-    std::unique_ptr<cusz::HostBackend> cpu = cusz::make_cpu_backend();
-    std::unique_ptr<cusz::cuda::DeviceBackend> cuda; // created on first use
-    void* stream = nullptr;
-    cusz_allocator allocator{}; // if `allocate` is set
-    cusz::Scratch scratch;
-    std::string error;
-};
-
 namespace {
 
 using namespace cusz;
-
-// Runs a call and turns what it throws into a status, and a message if the context is not null.
-template <class Call>
-cusz_status reported(std::string* message, const Call& call) noexcept {
-    const auto report = [&](cusz_status status, const char* text) {
-        try {
-            if (message != nullptr) *message = text;
-        } catch (...) {
-            message->clear();
-        }
-        return status;
-    };
-    try {
-        const FloatMode mode;
-        call();
-        if (message != nullptr) message->clear();
-        return CUSZ_OK;
-    } catch (const Error& error) {
-        return report(error.status(), error.what());
-    } catch (const std::bad_alloc&) {
-        return report(CUSZ_ERROR_MEMORY, "out of memory");
-    } catch (const std::exception& error) {
-        return report(CUSZ_ERROR_INTERNAL, error.what());
-    } catch (...) {
-        return report(CUSZ_ERROR_INTERNAL, "unknown failure");
-    }
-}
-
-template <class Call>
-cusz_status guarded(cusz_context* context, const Call& call) noexcept {
-    return reported(context != nullptr ? &context->error : nullptr, call);
-}
 
 // Copies text for a caller, truncated to fit.
 void put(char* to, std::size_t bytes, const std::string& text) {
@@ -81,10 +40,6 @@ void put(char* to, std::size_t bytes, const std::string& text) {
     const std::size_t length = std::min(text.size(), bytes - 1);
     std::memcpy(to, text.data(), length);
     to[length] = 0;
-}
-
-void need(const void* pointer, const char* name) {
-    if (pointer == nullptr) fail(CUSZ_ERROR_PARAMETER, name, " is NULL");
 }
 
 // Copies a structure to a caller whose own has struct_bytes bytes: as much as fits, then 0 for members this library
@@ -241,12 +196,15 @@ const char* cusz_last_error(const cusz_context* context) {
 
 size_t cusz_scratch_bytes(const cusz_context* context) {
     if (context == nullptr) return 0;
-    return context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) +
-           context->scratch.bytes();
+    std::size_t bytes =
+        context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) + context->scratch.bytes();
+    for (const auto& helper : context->helpers) bytes += cusz_scratch_bytes(helper.get());
+    return bytes;
 }
 
 void cusz_release_scratch(cusz_context* context) {
     if (context == nullptr) return;
+    context->helpers.clear();
     context->cpu->release_scratch();
     if (context->cuda) context->cuda->release_scratch();
     context->scratch.release();

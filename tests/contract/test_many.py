@@ -1,0 +1,130 @@
+"""`compress_many`: the archives of `compress`, and what `compress_described` tells of each."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+from cusz_core import Parameters, _native
+from cusz_core.errors import ParameterError, UnsupportedError
+from field_kinds import KINDS
+from support import DTYPES, F32, F64
+
+SHAPES: dict[int, list[tuple[int, ...]]] = {
+    1: [(1,), (5,), (513,), (4097,)],
+    2: [(1, 1), (3, 40), (65, 70)],
+    3: [(1, 16, 31), (8, 8, 8), (16, 16, 16), (33, 20, 9)],
+    4: [(1, 2, 3, 4), (3, 9, 8, 17)],
+}
+PARAMETERS = [
+    Parameters(1e-3),
+    Parameters(1e-3, "rel", threads=3),
+    Parameters(0.0, threads=2),
+    Parameters(1e-2, "pw_rel", threads=2),
+    Parameters(60.0, "psnr", threads=2),
+    Parameters(1e-3, "rel", predictor="lorenzo", bins=1024, threads=4),
+    Parameters(1e-3, "rel", predictor="spline", fill=1e20, threads=2),
+    Parameters(1e-3, lossless="zstd", threads=2),
+]
+
+
+def blocks(dtype, ndim):
+    """Of every kind, in different shapes, and an empty one."""
+    shapes = SHAPES[ndim]
+    made = [kind.make(shapes[i % len(shapes)], dtype) for i, kind in enumerate(KINDS.values())]
+    return [*made, np.empty((0,) * ndim, dtype)]
+
+
+def plain(values: Iterable[Any]) -> list[str]:
+    """Comparable, with NaN like NaN."""
+    return [repr(value.item() if isinstance(value, np.generic) else value) for value in values]
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
+@pytest.mark.parametrize("ndim", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_they_are_those_of_single_calls(dtype, ndim, parameters):
+    fields = blocks(dtype, ndim)
+    alone = [cusz.compress_described(x, parameters) for x in fields]
+    room = np.empty(sum(cusz.max_archive_bytes(x.shape, x.dtype) for x in fields), np.uint8)
+    for out in (None, room):
+        made = cusz.compress_many_described(fields, parameters, out=out)
+        assert bytes(made.archives) == b"".join(bytes(each.archive) for each in alone)
+        for row, each in zip(made.rows, alone, strict=True):
+            assert row["archive_bytes"] == len(each.archive)
+            told = row["checksum"], row["outliers"], row["eb_abs"], _native.predictor_name(row["predictor"])
+            assert plain(told) == plain(each[1:5])
+            assert plain([row["min"], row["max"], row["values"]]) == plain(each.range)
+    without = cusz.compress_many_described(fields, parameters, ranges=False)
+    assert bytes(without.archives) == bytes(made.archives)
+    assert np.isnan(without.rows["min"]).all()
+    assert np.isnan(without.rows["max"]).all()
+    assert not without.rows["values"].any()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, None])
+def test_any_number_of_threads_gives_them(threads):
+    fields = [support.smooth((n, 17, 20), F32, seed=n) for n in range(1, 40)]
+    archives = cusz.compress_many(fields, 1e-3, "rel", threads=threads)
+    assert archives == [cusz.compress(x, 1e-3, "rel") for x in fields]
+
+
+def test_few_large_ones():
+    """With more threads than blocks, every block gets all threads."""
+    fields = [support.smooth((70, 80, 90), F64, seed=n) for n in range(2)]
+    assert cusz.compress_many(fields, 1e-3, threads=4) == [cusz.compress(x, 1e-3) for x in fields]
+
+
+def test_none_at_all():
+    assert cusz.compress_many([], 1e-3) == []
+    assert len(cusz.compress_many_described([], Parameters(1e-3)).rows) == 0
+
+
+def test_arrays_that_are_copied():
+    x = support.smooth((20, 30, 40), F32)
+    views = [x[::2], x.T, x[:, 3:9]]
+    assert cusz.compress_many(views, 1e-3) == [cusz.compress(v, 1e-3) for v in views]
+
+
+def test_scratch_of_all_threads_is_counted_and_given_back():
+    fields = [support.smooth((16, 16, 16), F32, seed=n) for n in range(64)]
+    cusz.release_scratch()
+    cusz.compress_many(fields, 1e-3, threads=1)
+    one = cusz.scratch_bytes()
+    cusz.compress_many(fields, 1e-3, threads=4)
+    assert cusz.scratch_bytes() > one
+    cusz.release_scratch()
+    assert cusz.scratch_bytes() == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_first_that_fails_is_named(threads):
+    """A ratio that no bound gives, of blocks 20 and 30 of 40; calls after it are as ever."""
+    fields = [support.smooth((40, 50), F32, seed=n) for n in range(40)]
+    fields[20] = fields[30] = support.random_bits((3, 3), F32, 13)
+    with pytest.raises(ParameterError, match=r"^block 20 of 40: "):
+        cusz.compress_many(fields, 3.0, "ratio", threads=threads)
+    good = fields[:20]
+    assert cusz.compress_many(good, 1e-3, threads=threads) == [cusz.compress(x, 1e-3) for x in good]
+
+
+def test_what_is_refused():
+    x = support.smooth((8, 8), F32)
+    with pytest.raises(ParameterError, match="one dtype and one number of dimensions"):
+        cusz.compress_many([x, x.astype(np.float64)], 1e-3)
+    with pytest.raises(ParameterError, match="one dtype and one number of dimensions"):
+        cusz.compress_many([x, x[0]], 1e-3)
+    with pytest.raises(UnsupportedError, match=r"^field 1 has dtype"):
+        cusz.compress_many([x, x.astype(np.int32)], 1e-3)
+    with pytest.raises(ParameterError, match="out is smaller"):
+        cusz.compress_many([x, x], 1e-3, out=np.empty(2 * x.nbytes, np.uint8))
+    both = np.empty(4 * x.nbytes, np.uint8)
+    inside = both[: x.nbytes].view(np.float32).reshape(8, 8)
+    inside[:] = 0
+    with pytest.raises(ParameterError, match="out overlaps a field"):
+        cusz.compress_many([x, inside], 1e-3, out=both)
+    assert math.isfinite(cusz.inspect(cusz.compress_many([x], 1e-3)[0]).ratio)
