@@ -336,7 +336,7 @@ void many_blocks(cusz_context* context, bool few) {
                               archives.size() - 1) == CUSZ_ERROR_PARAMETER,
            "too little room is refused");
     params.mode = CUSZ_RATIO;
-    params.eb = 3; // noise has no bound for it
+    params.eb = 1e6; // of blocks of 10 kB
     demand(cusz_compress_many(context, &params, CUSZ_F32, 3, blocks.size(), blocks.data(), 0, archives.data(),
                               archives.size()) == CUSZ_ERROR_PARAMETER &&
                std::strncmp(cusz_last_error(context), "block ", 6) == 0,

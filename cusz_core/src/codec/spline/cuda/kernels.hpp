@@ -1,5 +1,5 @@
-// The host interface of the spline codec's kernels (kernels.cu). They code and decode lattices of more than 4096 points;
-// smaller ones, which share unit 0, are the CPU's. Pointers are device pointers.
+// The host interface of the spline codec's kernels (contexts.cu, values.cu, units.cu). They code and decode lattices of
+// more than 4096 points; smaller ones, which share unit 0, are the CPU's. Pointers are device pointers.
 #pragma once
 
 #include <cuda_runtime_api.h>

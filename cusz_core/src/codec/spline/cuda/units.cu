@@ -1,100 +1,10 @@
-// The spline codec's kernels, built from the stages in the files beside this one.
-#include "kernels.hpp"
-
-#include <algorithm>
-#include <type_traits>
-
-#include "device/launch.cuh"
+// Units, from payloads to codes and back: a warp a unit, or a tile that is recorded.
+#include "launches.cuh"
 #include "reading.cuh"
 #include "recording.cuh"
 #include "writing.cuh"
 
 namespace cusz::cuda {
-
-namespace {
-
-// Parts of dynamic shared memory: of a known type, and what comes behind.
-template <class Known>
-inline constexpr std::size_t rest_at = (sizeof(Known) + 15) / 16 * 16;
-template <class T, class Known>
-__device__ T* rest_of(Known& shared) {
-    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(&shared) + rest_at<Known>);
-}
-
-__device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
-    if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
-}
-
-bool fits(const Lattice& lattice) {
-    bool fits = true;
-    for (std::size_t a = 0; a < 4; ++a) fits = fits && lattice.edge[a] <= tile_edges(lattice.n_active)[a];
-    return fits;
-}
-
-template <class Use>
-void with_axes(const Lattice& lattice, const Use& use) {
-    if (lattice.n_active == 1) return use(Class<1>{});
-    if (lattice.n_active == 2) return use(Class<2>{});
-    use(Class<3>{});
-}
-
-} // namespace
-
-// Blocks of a multiprocessor that there are registers for: not fewer, and, so that none are spilled, not many more.
-inline constexpr int blocks_at_once = 4;
-
-// Of what is coded, or decoded.
-template <class T, std::uint32_t axes, bool coded>
-__global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(const DeviceLattice<T> of) {
-    auto& shared = shared_memory<FixedMemory>();
-    for (std::uint64_t number = blockIdx.x; number < of.lattice.n_tiles; number += gridDim.x) {
-        __syncthreads();
-        if (is_first_thread()) shared.place = place_of(of, number);
-        __syncthreads();
-        const TilePlace place = shared.place;
-        if (place.live == 0) continue;
-        with_form<axes>(place, [&](const auto& tile) {
-            auto* const points = rest_of<CoarsePoint>(shared);
-            if constexpr (coded)
-                find_fixed_contexts_of(of, tile, place, points, of.points);
-            else
-                find_fixed_contexts_of(of, tile, place, points, of.codes);
-        });
-    }
-}
-
-template <class T>
-struct ValueArguments {
-    DeviceLattice<T> of;
-    RecordCounts* counts; // of what is coded
-};
-// Codes or decodes: both in one would be too large for the compiler to inline all of it.
-template <class T, std::uint32_t axes, bool wide, bool codes>
-__global__ void __launch_bounds__(tile_threads, blocks_at_once) value_kernel(const ValueArguments<T> a) {
-    const DeviceLattice<T>& of = a.of;
-    RecordCounts* const counts = a.counts;
-    auto& shared = shared_memory<ValueMemory>();
-    if (is_first_thread()) shared.n_missing[0] = shared.n_missing[1] = 0;
-    for (std::uint64_t number = blockIdx.x; number < of.lattice.n_tiles; number += gridDim.x) {
-        __syncthreads();
-        if (is_first_thread()) {
-            shared.place = place_of(of, number);
-            shared.any_missing = 0;
-        }
-        __syncthreads();
-        with_form<axes>(shared.place, [&](const auto& tile) {
-            T* const value = rest_of<T>(shared);
-            if constexpr (codes)
-                find_values_of<wide>(of, tile, shared, value, CodePoint<T>(of, shared.n_missing));
-            else
-                find_values_of<wide>(of, tile, shared, value, DecodePoint<T>{of, shared.place.live != 0});
-        });
-    }
-    __syncthreads();
-    if (!codes || !is_first_thread()) return;
-    add(&counts->n_special, shared.n_missing[0]);
-    add(&counts->n_verbatim, shared.n_missing[1]);
-}
 
 // By a warp: the sum of a unit's words, which are copied if there is a target.
 __device__ inline std::uint64_t weigh_unit(const std::uint16_t* units, std::uint32_t n, std::uint16_t* target) {
@@ -137,12 +47,6 @@ __global__ void __launch_bounds__(ReadMemory<axes, fits>::warps* warp_lanes, blo
                       static_cast<unsigned long long>(
                           ~((a.first_unit + number + 1) << 8 | static_cast<std::uint32_t>(error))));
     }
-}
-
-template <class T>
-__global__ void __launch_bounds__(tile_threads) put_kernel(const PutArguments<T> a) {
-    for (std::uint32_t i = blockIdx.x * tile_threads + threadIdx.x; i < a.n; i += gridDim.x * tile_threads)
-        a.field[a.values[i].at] = std::bit_cast<T>(a.values[i].bits);
 }
 
 template <std::uint32_t axes, bool fits>
@@ -224,56 +128,6 @@ __global__ void __launch_bounds__(tile_threads) gather_kernel(const GatherArgume
     }
 }
 
-// ---- Launches
-
-template <class T>
-std::size_t value_memory_bytes(const Lattice& lattice, v2::Curve curve) {
-    return rest_at<ValueMemory> + value_bytes<T>(lattice.edge, lattice.n_active, curve);
-}
-
-std::size_t max_shared_bytes() {
-    int bytes = 0;
-    CUSZ_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, Device::current().number));
-    return static_cast<std::size_t>(bytes);
-}
-
-template <class T>
-void find_fixed_contexts(const DeviceLattice<T>& of, cudaStream_t stream) {
-    with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
-        const std::size_t bytes = rest_at<FixedMemory> + fixed_bytes<T>(of.lattice.edge, axes);
-        if (of.points != nullptr)
-            launch<fixed_kernel<T, axes, true>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
-        else
-            launch<fixed_kernel<T, axes, false>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
-    });
-}
-
-namespace {
-
-// Launches a kernel whose warps take a part each.
-template <class Use>
-void with_axes_and_fit(const Lattice& lattice, const Use& use) {
-    with_axes(lattice, [&]<std::uint32_t axes>(Class<axes>) {
-        if (fits(lattice)) return use(Class<axes>{}, std::true_type{});
-        use(Class<axes>{}, std::false_type{});
-    });
-}
-constexpr std::uint64_t blocks_for(std::uint64_t parts, std::uint32_t warps) { return (parts + warps - 1) / warps; }
-
-template <bool codes, class T>
-void launch_values(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
-    with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
-        const std::size_t bytes = value_memory_bytes<T>(of.lattice, of.curve);
-        const ValueArguments<T> a{of, counts};
-        if (of.curve >= v2::Curve::six_points)
-            launch<value_kernel<T, axes, true, codes>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
-        else
-            launch<value_kernel<T, axes, false, codes>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
-    });
-}
-
-} // namespace
-
 template <class T>
 void read_units(const ReadArguments<T>& a, cudaStream_t stream) {
     with_axes_and_fit(a.of.lattice, [&]<std::uint32_t axes, bool does_fit>(Class<axes>, std::bool_constant<does_fit>) {
@@ -281,16 +135,6 @@ void read_units(const ReadArguments<T>& a, cudaStream_t stream) {
         launch<read_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
                                                blocks_for(a.n_units, Memory::warps), false, stream);
     });
-}
-
-template <class T>
-void find_values(const DeviceLattice<T>& of, cudaStream_t stream) {
-    launch_values<false, T>(of, nullptr, stream);
-}
-
-template <class T>
-void find_codes(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
-    launch_values<true, T>(of, counts, stream);
 }
 
 template <class T>
@@ -315,26 +159,11 @@ void gather_units(const GatherArguments& a, cudaStream_t stream) {
     launch<gather_kernel>(a, tile_threads, 0, blocks_for(a.n_units, tile_threads / warp_lanes), false, stream);
 }
 
-template <class T>
-void put_values(const PutArguments<T>& a, cudaStream_t stream) {
-    launch<put_kernel<T>>(a, tile_threads, 0, (a.n + tile_threads - 1) / tile_threads, false, stream);
-}
-
-template std::size_t value_memory_bytes<float>(const Lattice&, v2::Curve);
-template std::size_t value_memory_bytes<double>(const Lattice&, v2::Curve);
-template void find_fixed_contexts(const DeviceLattice<float>&, cudaStream_t);
-template void find_fixed_contexts(const DeviceLattice<double>&, cudaStream_t);
 template void read_units(const ReadArguments<float>&, cudaStream_t);
 template void read_units(const ReadArguments<double>&, cudaStream_t);
-template void find_values(const DeviceLattice<float>&, cudaStream_t);
-template void find_values(const DeviceLattice<double>&, cudaStream_t);
-template void find_codes(const DeviceLattice<float>&, RecordCounts*, cudaStream_t);
-template void find_codes(const DeviceLattice<double>&, RecordCounts*, cudaStream_t);
 template void record_tiles(const RecordArguments<float>&, cudaStream_t);
 template void record_tiles(const RecordArguments<double>&, cudaStream_t);
 template void write_units(const WriteArguments<float>&, cudaStream_t);
 template void write_units(const WriteArguments<double>&, cudaStream_t);
-template void put_values(const PutArguments<float>&, cudaStream_t);
-template void put_values(const PutArguments<double>&, cudaStream_t);
 
 } // namespace cusz::cuda
