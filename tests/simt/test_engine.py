@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,15 +165,41 @@ def test_an_empty_range(simt: Library, context: Context) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_many_fields(simt: Library, context: Context, dtype: np.dtype, predictor: str) -> None:
-    """On a device, one after another, with more threads than one as well; archives go to the host."""
-    fields = [support.smooth((n, 9, 17), dtype, seed=n) for n in range(1, 20)]
+@pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize(("sizes", "is_staged"), [(range(20), True), ([3, 300, 5], False)], ids=["small", "large"])
+def test_many_fields(
+    simt: Library, context: Context, sizes: Sequence[int], is_staged: bool, dtype: np.dtype, predictor: str
+) -> None:
+    """Fields on a device are the host's if all of them are small, and nobody asks for the device."""
+    fields = [support.smooth((n, 21, 22), dtype, seed=n) for n in sizes]
     wanted = [cpu_archive(context, x, 1e-2, predictor=predictor) for x in fields]
-    for threads in (1, 2):
-        for place in (HOST, DEVICE):
-            assert context.compress_many(fields, 1e-2, field=place, threads=threads, predictor=predictor) == wanted
+    for place, backend, launches in (
+        (HOST, AUTO, False),
+        (DEVICE, AUTO, not is_staged),
+        (DEVICE, CUDA, True),
+    ):
+        for threads in (1, 2):
+            before = simt.c.simt_launch_count()
+            made = context.compress_many(
+                fields, 1e-2, field=place, threads=threads, backend=backend, predictor=predictor
+            )
+            assert made == wanted
+            assert (simt.c.simt_launch_count() > before) is launches
     with pytest.raises(Failure, match="go to host memory"):
         context.compress_many(fields, 1e-2, archives=DEVICE, predictor=predictor)
+    with pytest.raises(Failure, match="cpu takes host memory"):
+        context.compress_many(fields, 1e-2, field=DEVICE, backend=CPU, predictor=predictor)
+
+
+def test_many_fields_when_cuda_cannot_tell(simt: Library, context: Context) -> None:
+    fields = [support.smooth((9, 20), DTYPES[0], seed=n) for n in range(3)]
+    simt.c.simt_break_device(1)
+    try:
+        with pytest.raises(Failure, match="DEVICE: block 0 of 3: "):
+            context.compress_many(fields, 1e-2)
+    finally:
+        simt.c.simt_break_device(0)
+    assert context.compress_many(fields, 1e-2) == [cpu_archive(context, x, 1e-2) for x in fields]
 
 
 @pytest.mark.usefixtures("hidden")

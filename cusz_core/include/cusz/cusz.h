@@ -311,7 +311,9 @@ typedef struct cusz_block {
 
 /* Compresses many blocks, as cusz_compress does each of them, with the same archives: for codes with hundreds of small
  * blocks, which a thread each compresses faster than all threads one after the other.
- *   params             of all blocks; threads are shared out over blocks where these lie in host memory
+ *   params             of all blocks. Threads are shared out over blocks in host memory, and, with CUSZ_BACKEND_AUTO,
+ *                      over blocks on a device if each has fewer than 2^17 values: they are copied to the host, as
+ *                      launching kernels for them would take longer. Other blocks on a device are done one by one
  *   dtype, ndim        of all blocks
  *   count, blocks      all with the same struct_bytes
  *   with_ranges        nonzero: min, max and n_valid are asked for
@@ -321,8 +323,8 @@ typedef struct cusz_block {
  * Errors: as cusz_compress, with the number of the first block that failed; UNSUPPORTED also for archives on a device.
  * The blocks' results and the contents of `archives` are undefined then. */
 CUSZ_API cusz_status cusz_compress_many(cusz_context* context, const cusz_params* params, cusz_dtype dtype,
-                                          int32_t ndim, uint64_t count, cusz_block* blocks, int32_t with_ranges,
-                                          void* archives, size_t archives_capacity);
+                                        int32_t ndim, uint64_t count, cusz_block* blocks, int32_t with_ranges,
+                                        void* archives, size_t archives_capacity);
 
 /* Reads and validates an archive's header; touches nothing beyond it (with CUSZ_PREDICTOR_SPLINE: beyond its head).
  *   archive        host memory, any alignment; or device memory

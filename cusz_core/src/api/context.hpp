@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "archive/framing.hpp"
+#include "buffer.hpp"
 #include "codec/backend.hpp"
 #include "codec/device_backend.hpp"
 #include "errors.hpp"
@@ -25,7 +26,9 @@ struct cusz_context {
     void* stream = nullptr;
     cusz_allocator allocator{}; // if `allocate` is set
     cusz::Scratch scratch;
-    std::vector<std::unique_ptr<cusz_context, Destroy>> helpers; // of further threads, which take a block each
+    // Of calls with many blocks: contexts of further threads, and fields that lie on a device.
+    std::vector<std::unique_ptr<cusz_context, Destroy>> helpers;
+    cusz::Buffer staging;
     std::string error;
 };
 
@@ -61,6 +64,17 @@ cusz_status reported(std::string* message, const Call& call) noexcept {
 template <class Call>
 cusz_status guarded(cusz_context* context, const Call& call) noexcept {
     return reported(context != nullptr ? &context->error : nullptr, call);
+}
+
+// The backend of a device, or, for host memory, of the current one.
+inline cuda::DeviceBackend& backend_on(cusz_context& context, int device) {
+    if (!context.cuda) {
+        context.cuda = cuda::make_backend();
+        context.cuda->set_stream(context.stream);
+        if (context.allocator.allocate != nullptr) context.cuda->set_allocator(&context.allocator);
+    }
+    context.cuda->use(device == host ? context.cuda->current_device() : device);
+    return *context.cuda;
 }
 
 inline void need(const void* pointer, const char* name) {

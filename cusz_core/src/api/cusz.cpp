@@ -61,16 +61,6 @@ double as_double(cusz_dtype dtype, std::uint64_t bits) {
                              : std::bit_cast<double>(bits);
 }
 
-cuda::DeviceBackend& on_device(cusz_context& context, int device) {
-    if (!context.cuda) {
-        context.cuda = cuda::make_backend();
-        context.cuda->set_stream(context.stream);
-        if (context.allocator.allocate != nullptr) context.cuda->set_allocator(&context.allocator);
-    }
-    context.cuda->use(device == host ? context.cuda->current_device() : device);
-    return *context.cuda;
-}
-
 // Where memory resides, for a call with this backend. Asked once per call, as CUDA may answer differently after a
 // device failure. Throws DEVICE where CUDA cannot tell, unless the call uses the CPU alone.
 int place_of(const void* pointer, const char* name, std::int32_t wanted) {
@@ -99,7 +89,7 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
         fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", on.device,
              ", and backend cpu takes host memory: use auto or cuda, or copy it");
     if (!on.on_device() && wanted != CUSZ_BACKEND_CUDA) return *context.cpu;
-    return on_device(context, on.device);
+    return backend_on(context, on.device);
 }
 
 // What does the work of a call on a field of that size.
@@ -113,7 +103,7 @@ Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t thr
 // device, it is copied, and `archive` is the copy.
 Frame parse(cusz_context& context, Source& archive, std::size_t archive_bytes) {
     if (!archive.on_device()) return cusz::parse(archive.pointer, archive.pointer, archive_bytes);
-    Backend& backend = on_device(context, archive.device);
+    Backend& backend = backend_on(context, archive.device);
     std::vector<std::byte> header(std::min(archive_bytes, max_front_bytes()));
     backend.copy(header.data(), archive.pointer, header.size());
     Frame frame = cusz::parse(header.data(), archive.pointer, archive_bytes);
@@ -196,8 +186,8 @@ const char* cusz_last_error(const cusz_context* context) {
 
 size_t cusz_scratch_bytes(const cusz_context* context) {
     if (context == nullptr) return 0;
-    std::size_t bytes =
-        context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) + context->scratch.bytes();
+    std::size_t bytes = context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) +
+                        context->scratch.bytes() + context->staging.bytes();
     for (const auto& helper : context->helpers) bytes += cusz_scratch_bytes(helper.get());
     return bytes;
 }
@@ -205,6 +195,7 @@ size_t cusz_scratch_bytes(const cusz_context* context) {
 void cusz_release_scratch(cusz_context* context) {
     if (context == nullptr) return;
     context->helpers.clear();
+    context->staging.release();
     context->cpu->release_scratch();
     if (context->cuda) context->cuda->release_scratch();
     context->scratch.release();

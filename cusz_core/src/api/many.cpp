@@ -10,6 +10,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "archive/layout.hpp"
 #include "codec/cpu/parallel.hpp"
@@ -64,33 +65,151 @@ private:
     std::string message_;
 };
 
-// Where archives are made: each in as much memory as the longest possible one takes. Afterwards they move together.
-struct Plan {
-    std::size_t bytes = 0;       // of the memory
-    std::uint64_t raw_bytes = 0; // of all fields
-    std::uint64_t most_raw_bytes = 0;
-    bool is_on_host = true;
-};
-
-Plan plan_for(const Blocks& blocks, cusz_dtype dtype, std::int32_t ndim) {
-    Plan plan;
-    for (std::uint64_t i = 0; i < blocks.count(); ++i) {
-        const cusz_block& block = blocks[i];
-        try {
-            const Layout layout(dtype, ndim, block.shape);
-            if (layout.values > 0) need(block.field, "field");
-            plan.raw_bytes += layout.bytes();
-            plan.most_raw_bytes = std::max(plan.most_raw_bytes, layout.bytes());
-            if (plan.raw_bytes > std::numeric_limits<std::int64_t>::max() - (std::uint64_t{1} << 48))
-                fail(CUSZ_ERROR_UNSUPPORTED, "the fields' size in bytes does not fit in 63 bits");
-            plan.bytes += static_cast<std::size_t>(layout.bytes()) + CUSZ_RAW_OVERHEAD_BYTES;
-            plan.is_on_host = plan.is_on_host && cuda::device_of(block.field) == -1;
-        } catch (const Error& error) {
-            fail(error.status(), "block ", i, " of ", blocks.count(), ": ", error.what());
+// The work of one call.
+class Batch {
+public:
+    Batch(cusz_context& context, const cusz_params& params, cusz_dtype dtype, std::int32_t ndim, const Blocks& blocks,
+          bool with_ranges)
+        : context_(context), params_(params), dtype_(dtype), ndim_(ndim), blocks_(blocks), with_ranges_(with_ranges) {
+        is_staged_ = params.backend == CUSZ_BACKEND_AUTO;
+        for (std::uint64_t i = 0; i < blocks.count(); ++i) {
+            try {
+                measure(blocks[i]);
+            } catch (const Error& error) {
+                fail(error.status(), "block ", i, " of ", blocks.count(), ": ", error.what());
+            }
         }
     }
-    return plan;
-}
+    std::size_t max_archives_bytes() const { return archives_bytes_; }
+
+    void compress_to(std::byte* archives) {
+        std::byte* to = archives;
+        for (std::uint64_t i = 0; i < blocks_.count();
+             ++i) { // each in as much memory as the longest possible one takes
+            blocks_[i].archive = to;
+            to += max_archive_bytes(i);
+        }
+        FirstFailure failure;
+        try {
+            for (std::uint64_t first = 0; first < blocks_.count();) first = compress_group(first, failure);
+        } catch (const Error&) {
+            failure.raise_of(blocks_.count());
+            throw;
+        }
+        to = archives;
+        for (std::uint64_t i = 0; i < blocks_.count(); ++i) {
+            if (blocks_[i].archive != to) std::memmove(to, blocks_[i].archive, blocks_[i].archive_bytes);
+            blocks_[i].archive = to;
+            to += blocks_[i].archive_bytes;
+        }
+    }
+
+private:
+    // On a device, a field of fewer values is done by the CPU: calls of kernels and waiting for them would take longer.
+    static constexpr std::uint64_t min_device_values = std::uint64_t{1} << 17;
+    // So much memory of the host is taken for fields on a device at a time, or as much as one of them needs.
+    static constexpr std::uint64_t staging_bytes = std::uint64_t{1} << 26;
+
+    Layout layout(std::uint64_t i) const { return {dtype_, ndim_, blocks_[i].shape}; }
+    std::size_t max_archive_bytes(std::uint64_t i) const {
+        return static_cast<std::size_t>(layout(i).bytes()) + CUSZ_RAW_OVERHEAD_BYTES;
+    }
+    void measure(const cusz_block& block) {
+        const Layout layout(dtype_, ndim_, block.shape);
+        if (layout.values > 0) need(block.field, "field");
+        raw_bytes_ += layout.bytes();
+        most_raw_bytes_ = std::max(most_raw_bytes_, layout.bytes());
+        if (raw_bytes_ > std::numeric_limits<std::int64_t>::max() - (std::uint64_t{1} << 48))
+            fail(CUSZ_ERROR_UNSUPPORTED, "the fields' size in bytes does not fit in 63 bits");
+        archives_bytes_ += static_cast<std::size_t>(layout.bytes()) + CUSZ_RAW_OVERHEAD_BYTES;
+        const int device = cuda::device_of(block.field);
+        if (device == host) return;
+        is_on_host_ = false;
+        is_staged_ = is_staged_ && device != cuda::unknown && layout.values < min_device_values;
+    }
+
+    // Threads take a block each, unless there are too few blocks that are worth several threads, or a device does it.
+    int threads_of_group() const {
+        const int threads = resolve_threads(params_.threads, raw_bytes_);
+        const bool is_shared_out = (is_on_host_ || is_staged_) && params_.backend != CUSZ_BACKEND_CUDA &&
+                                   (blocks_.count() >= 4 * static_cast<std::uint64_t>(threads) ||
+                                    resolve_threads(params_.threads, most_raw_bytes_) == 1);
+        return is_shared_out ? static_cast<int>(std::min(static_cast<std::uint64_t>(threads), blocks_.count())) : 1;
+    }
+    // A context for each thread: the caller's is number 0.
+    cusz_context& context_of(int thread) const {
+        return thread == 0 ? context_ : *context_.helpers[static_cast<std::size_t>(thread) - 1];
+    }
+
+    // Blocks from `first` on. Returns the first one that is left.
+    std::uint64_t compress_group(std::uint64_t first, FirstFailure& failure) {
+        std::vector<const void*> fields;
+        if (is_on_host_ || !is_staged_)
+            for (std::uint64_t i = first; i < blocks_.count(); ++i) fields.push_back(blocks_[i].field);
+        else
+            fields = on_host(first);
+        const int n = threads_of_group();
+        while (context_.helpers.size() + 1 < static_cast<std::size_t>(n)) {
+            std::unique_ptr<cusz_context, cusz_context::Destroy> helper(cusz_create());
+            if (!helper) throw std::bad_alloc();
+            context_.helpers.push_back(std::move(helper));
+        }
+        cusz_params params = params_;
+        if (n > 1) params.threads = 1;
+        cpu::parallel(n, fields.size(), [&](std::uint64_t i, int thread) {
+            cusz_context& context = context_of(thread);
+            const cusz_status status =
+                compress(context, params, blocks_[first + i], fields[i], max_archive_bytes(first + i));
+            if (status == CUSZ_OK) return;
+            failure.note(first + i, status, cusz_last_error(&context));
+            fail(status, "a block failed"); // ends the threads
+        });
+        return first + fields.size();
+    }
+    cusz_status compress(cusz_context& context, const cusz_params& params, cusz_block& block, const void* field,
+                         std::size_t capacity) const {
+        cusz_info unused{};
+        unused.struct_bytes = sizeof unused;
+        cusz_info* const info = block.info != nullptr ? block.info : &unused;
+        const cusz_status status = cusz_compress_and_describe(
+            &context, &params, dtype_, ndim_, block.shape, field, block.archive, capacity, info,
+            with_ranges_ ? &block.min : nullptr, with_ranges_ ? &block.max : nullptr, &block.n_valid);
+        if (status == CUSZ_OK) block.archive_bytes = static_cast<std::size_t>(info->archive_bytes);
+        return status;
+    }
+
+    // Fields from block `first` on, of which as many as are to be on the host at a time are copied there.
+    std::vector<const void*> on_host(std::uint64_t first) {
+        std::uint64_t bytes = 0, end = first;
+        do bytes += rounded(layout(end).bytes());
+        while (++end < blocks_.count() && bytes + rounded(layout(end).bytes()) <= staging_bytes);
+        auto* to = context_.staging.reserve<std::byte>(static_cast<std::size_t>(bytes));
+        std::vector<const void*> fields;
+        for (std::uint64_t i = first; i < end; ++i) {
+            const void* const field = blocks_[i].field;
+            const int device = cuda::device_of(field);
+            if (device == host) {
+                fields.push_back(field);
+                continue;
+            }
+            const auto size = static_cast<std::size_t>(layout(i).bytes());
+            if (size > 0) backend_on(context_, device).copy(to, field, size);
+            fields.push_back(to);
+            to += rounded(size);
+        }
+        return fields;
+    }
+    static std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+    cusz_context& context_;
+    cusz_params params_;
+    cusz_dtype dtype_;
+    std::int32_t ndim_;
+    Blocks blocks_;
+    bool with_ranges_, is_on_host_ = true, is_staged_;
+    std::uint64_t raw_bytes_ = 0, most_raw_bytes_ = 0;
+    std::size_t archives_bytes_ = 0;
+};
 
 } // namespace
 
@@ -104,65 +223,12 @@ cusz_status cusz_compress_many(cusz_context* context, const cusz_params* params,
         const Blocks all(blocks, count);
         if (count == 0) return;
         need(archives, "archives");
-        const Plan plan = plan_for(all, dtype, ndim);
-        if (archives_capacity < plan.bytes)
+        Batch batch(*context, given, dtype, ndim, all, with_ranges != 0);
+        if (archives_capacity < batch.max_archives_bytes())
             fail(CUSZ_ERROR_PARAMETER, "archives_capacity is ", archives_capacity, " bytes; these blocks need ",
-                 plan.bytes, " (cusz_max_archive_bytes of each)");
+                 batch.max_archives_bytes(), " (cusz_max_archive_bytes of each)");
         if (cuda::device_of(archives) >= 0)
             fail(CUSZ_ERROR_UNSUPPORTED, "archives of many blocks go to host memory, and this is on a device");
-
-        // Threads take a block each, unless there are too few blocks that are worth several threads.
-        const int threads = resolve_threads(given.threads, plan.raw_bytes);
-        const bool is_shared_out = threads > 1 && plan.is_on_host && given.backend != CUSZ_BACKEND_CUDA &&
-                                   (count >= 4 * static_cast<std::uint64_t>(threads) ||
-                                    resolve_threads(given.threads, plan.most_raw_bytes) == 1);
-        const auto n =
-            static_cast<std::size_t>(is_shared_out ? std::min(static_cast<std::uint64_t>(threads), count) : 1);
-        cusz_params of_block = given;
-        if (is_shared_out) of_block.threads = 1;
-        while (context->helpers.size() + 1 < n) {
-            std::unique_ptr<cusz_context, cusz_context::Destroy> helper(cusz_create());
-            if (!helper) throw std::bad_alloc();
-            context->helpers.push_back(std::move(helper));
-        }
-
-        auto* to = static_cast<std::byte*>(archives);
-        for (std::uint64_t i = 0; i < count; ++i) {
-            all[i].archive = to;
-            to += static_cast<std::size_t>(Layout(dtype, ndim, all[i].shape).bytes()) + CUSZ_RAW_OVERHEAD_BYTES;
-        }
-        const auto capacity_of = [&](std::uint64_t i) {
-            const auto* const end = i + 1 < count ? static_cast<const std::byte*>(all[i + 1].archive) : to;
-            return static_cast<std::size_t>(end - static_cast<const std::byte*>(all[i].archive));
-        };
-        FirstFailure failure;
-        try {
-            cpu::parallel(static_cast<int>(n), count, [&](std::uint64_t i, int thread) {
-                cusz_context* const own =
-                    thread == 0 ? context : context->helpers[static_cast<std::size_t>(thread) - 1].get();
-                cusz_block& block = all[i];
-                cusz_info unused{};
-                unused.struct_bytes = sizeof unused;
-                cusz_info* const info = block.info != nullptr ? block.info : &unused;
-                const cusz_status status = cusz_compress_and_describe(
-                    own, &of_block, dtype, ndim, block.shape, block.field, block.archive, capacity_of(i), info,
-                    with_ranges != 0 ? &block.min : nullptr, with_ranges != 0 ? &block.max : nullptr, &block.n_valid);
-                if (status != CUSZ_OK) {
-                    failure.note(i, status, cusz_last_error(own));
-                    fail(status, "a block failed"); // ends the threads
-                }
-                block.archive_bytes = static_cast<std::size_t>(info->archive_bytes);
-            });
-        } catch (const Error&) {
-            failure.raise_of(count);
-            throw;
-        }
-
-        to = static_cast<std::byte*>(archives);
-        for (std::uint64_t i = 0; i < count; ++i) {
-            if (all[i].archive != to) std::memmove(to, all[i].archive, all[i].archive_bytes);
-            all[i].archive = to;
-            to += all[i].archive_bytes;
-        }
+        batch.compress_to(static_cast<std::byte*>(archives));
     });
 }

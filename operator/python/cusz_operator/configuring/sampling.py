@@ -133,7 +133,8 @@ def sampled_variables(
             raise CuszError(f"{path!r}: there is no complete step in it, or no variable")
         wanted = chosen(names or None, sorted(available), repr(path))
         for name in names:
-            _require_number(name, available)
+            if name in available:  # others are patterns, which leave out what is no number
+                _require_number(name, available[name]["Type"])
         for name in wanted:
             description = available[name]
             if description["Type"] in FLOATS | INTEGERS:
@@ -145,9 +146,7 @@ def sampled_variables(
             engine.close()
 
 
-def _require_number(name: str, available: dict[str, dict[str, str]]) -> None:
-    """Of a variable that is named as it is."""
-    kind = available[name]["Type"] if name in available else "float"
+def _require_number(name: str, kind: str) -> None:
     if kind not in FLOATS | INTEGERS:
         raise ParameterError(f"the variable {name!r} is of type {kind}; the operator takes float, double and integers")
 

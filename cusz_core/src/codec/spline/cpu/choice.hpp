@@ -16,13 +16,16 @@
 
 namespace cusz::cpu {
 
+// The largest part of a field that is tried. Fields below it are small: one trial costs them as much as coding them.
+inline constexpr std::uint64_t max_box_values = 32768;
+
 // Parts of a field, of about the same shape: what a choice is tried on.
 class SampleBoxes {
 public:
     explicit SampleBoxes(const Layout& layout) {
         extent_ = extents_of(layout.ndim, layout.shape.data());
         // Small fields are tried whole; of others a sixteenth, of large ones less.
-        const std::uint64_t most = std::clamp<std::uint64_t>(layout.values / 16, 4096, 32768);
+        const std::uint64_t most = std::clamp<std::uint64_t>(layout.values / 16, 4096, max_box_values);
         for (bool grown = true; grown;) {
             grown = false;
             for (std::size_t a = 0; a < 4; ++a) {
@@ -37,7 +40,7 @@ public:
             if (edge_[a] > 8 && edge_[a] < extent_[a]) --edge_[a];
         std::uint64_t places = 1;
         for (std::size_t a = 0; a < 4; ++a) places *= extent_[a] / edge_[a];
-        number_ = std::min(std::clamp<std::uint64_t>(layout.values / (32 * 32768), 1, 8), places);
+        number_ = std::min(std::clamp<std::uint64_t>(layout.values / (32 * max_box_values), 1, 8), places);
         // Of fields that one is to stand for, several are looked at, up to half of them.
         candidates_ =
             number_ > 1 ? number_ : std::min(std::clamp<std::uint64_t>(layout.values / (2 * values()), 1, 4), places);
@@ -125,7 +128,7 @@ class Chooser {
 public:
     Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample)
         : engine_(engine), values_(front.layout.values), boxes_(boxes), sample_(sample), of_box_(front),
-          is_small_(values_ < 32768), is_whole_(boxes.are_whole(front.layout)) {
+          is_small_(values_ < max_box_values), is_whole_(boxes.are_whole(front.layout)) {
         of_box_.layout = boxes.layout(front.layout.dtype);
         engine_.forget();
         by_axis_ = engine_.curve_costs(of_box_, sample, boxes.number());
@@ -150,7 +153,7 @@ public:
         // Smooth fields gain by smaller bounds for coarser lattices: of which points take few bits, or cost less than a
         // fourth of one.
         if (of_best_.bits < boxes_.number() * boxes_.values() * 8 * sizeof(T) / 64 ||
-            (!is_small_ && costs_.least() < costs_.points * 512)) {
+            (!is_small_ && costs_.least() < costs_.points * CurveCosts::of_bit / 4)) {
             Interpolation how = best_;
             how.bounds = 1;
             attempt(how);

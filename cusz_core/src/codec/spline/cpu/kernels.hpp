@@ -76,6 +76,7 @@ struct MapToRead {
 // What interpolating along an axis would leave to be coded: sums of the logarithms of errors, in 1/2048 bits, and of how
 // many points; others are next to missing values.
 struct CurveCosts {
+    static constexpr std::uint64_t of_bit = 2048; // parts
     std::uint64_t linear = 0, cubic = 0, points = 0, others = 0;
 
     std::uint64_t least() const { return std::min(linear, cubic); }

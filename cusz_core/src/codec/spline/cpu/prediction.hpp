@@ -74,7 +74,8 @@ void continue_class(const Lattice& lattice, const SplineTile<T>& tile, T* values
         HalfBox others = all;
         others.begin[a] = 0;
         others.end[a] = 1;
-        // Calls use(at) with the values at a position of a row, or of a vector of rows; at(position): others of them.
+        // Sets the values at `position` of every row to use(at), where at(p) are those at p: of a row, or of a vector of
+        // rows.
         const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
         const auto put = [&](std::int64_t position, const auto& use) {
             const auto in_row = [&]<class Values>(T* row, Values) {
