@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/gallery.md and README.md into docs/figures: fields before and after compression.
+"""Draws the pictures of gallery.md and README.md into docs/figures: fields before and after compression.
 
     .venv/bin/python scripts/gallery.py              # all of them: 3 minutes on one core
     .venv/bin/python scripts/gallery.py climate      # only those named

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs tests and lint, after scripts/setup (scripts/test calls both): docs/testing.md says which tests when.
+"""Runs tests and lint, after scripts/setup (scripts/test calls both): docs/design/testing.md says which tests when.
 
   scripts/test [PYTEST OPTION...]         the quick tests
   scripts/test --all [PYTEST OPTION...]   everything

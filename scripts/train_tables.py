@@ -4,7 +4,7 @@
     .venv/bin/python scripts/train_tables.py [--output FILE]     some minutes on two cores
 
 They are a family of 64 tables of frequencies, 8 tables for where values are missing, and presets, which give each
-context one of them (docs/format_v2.md, section 7). They come from fields that are generated here,
+context one of them (docs/reference/format_v2.md, section 7). They come from fields that are generated here,
 with seeds, and from the fields of the programs in apps; no other data are used, so that others can be used for tests.
 The same versions of numpy give the same constants.
 """

@@ -26,7 +26,7 @@ QUICK, LEFT_OUT = "quick", "left out"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run every test, not only the quick ones (docs/testing.md)")
+    parser.addoption("--all", action="store_true", help="run every test, not only the quick ones (testing.md)")
     parser.addoption("--parts", default="", help="run the full tests of these parts as well: tests/parts.toml, as a,b")
     parser.addoption("--slice", type=int, help=f"run this slice of the full tests as well, 0 to {tiers.SLICES - 1}")
 

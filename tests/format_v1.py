@@ -1,4 +1,4 @@
-"""Version 1 of the archive format, as far as tests take its archives apart (docs/format.md, sections 2, 6 and 8).
+"""Version 1 of the archive format, as far as tests take its archives apart (format.md, sections 2, 6 and 8).
 
 Not for tests/reference, which has the whole of it from the document alone.
 """

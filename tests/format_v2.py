@@ -1,4 +1,4 @@
-"""Version 2 of the archive format, as far as tests take its archives apart (docs/format_v2.md): archives of the spline
+"""Version 2 of the archive format, as far as tests take its archives apart (format_v2.md): archives of the spline
 codec.
 
 Not for tests/reference, which has the whole of it from the document alone.

@@ -1,4 +1,4 @@
-"""The archive format as tests need it: what all versions share (docs/format.md, sections 1 and 9), and the versions.
+"""The archive format as tests need it: what all versions share (format.md, sections 1 and 9), and the versions.
 
 What is a version's alone is in a module of its own, such as format_v1.py.
 """

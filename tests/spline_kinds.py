@@ -1,4 +1,4 @@
-"""Fields that between them reach every branch of the spline codec (docs/format_v2.md), as those of field_kinds.py do
+"""Fields that between them reach every branch of the spline codec (format_v2.md), as those of field_kinds.py do
 of the other.
 
 How the compressor interpolates follows from the field: layers have an axis left out, and kinks have lines for curves.

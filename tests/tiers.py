@@ -1,4 +1,4 @@
-"""Which tests run when: the quick ones, and the parts and slices of the others (docs/testing.md).
+"""Which tests run when: the quick ones, and the parts and slices of the others (docs/design/testing.md).
 
 Whatever is not quick belongs to one part of parts.toml, whose paths say which changes concern it, and to one of eight
 slices. A run of continuous integration takes the quick tests, the parts that the change touches, and one slice of the

@@ -1,5 +1,5 @@
 // What the filter knows of a chunk, and how that is kept in the filter's cd_values, which HDF5 stores with the dataset
-// (docs/hdf5.md has the table).
+// (docs/guides/hdf5.md has the table).
 #pragma once
 
 #include <cusz/cusz.h>

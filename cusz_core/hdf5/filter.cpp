@@ -1,4 +1,4 @@
-// The HDF5 filter: a chunk of a dataset is an archive (docs/hdf5.md). HDF5 finds this library by HDF5_PLUGIN_PATH.
+// The HDF5 filter: a chunk of a dataset is an archive (hdf5.md). HDF5 finds this library by HDF5_PLUGIN_PATH.
 #include <cusz/cusz.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a block is stored: every block of a variable becomes one cusz archive (docs/operator.md), whichever version of
+// How a block is stored: every block of a variable becomes one cusz archive (adios2.md), whichever version of
 // ADIOS2 calls the plugin.
 #pragma once
 

@@ -3,7 +3,7 @@
 
     scripts/bench/bound_campaign.py                         # this compressor, all cells
     scripts/bench/bound_campaign.py --every 40              # one cell in forty, for tests
-    scripts/bench/bound_campaign.py --peers --docs          # with other compressors; rewrites docs/reliability.md
+    scripts/bench/bound_campaign.py --peers --docs          # with other compressors; rewrites reliability.md
 
 A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed with either predictor, and with
 each of them again: with a different number of threads and, on x86-64, with subnormals flushed to zero as by a host
@@ -36,7 +36,7 @@ import numpy as np
 import runner
 from runner import PEERS
 
-DOCS = runner.ROOT / "docs/reliability.md"
+DOCS = runner.ROOT / "docs/reference/reliability.md"
 Array = np.ndarray[Any, Any]
 FILL = 1e20
 

@@ -1,4 +1,4 @@
-"""The results of gpu.py and gpu_peers.py, as JSON and as the section "On a GPU" of docs/performance.md."""
+"""The results of gpu.py and gpu_peers.py, as JSON and as the section "On a GPU" of docs/benchmarks/performance.md."""
 
 from __future__ import annotations
 

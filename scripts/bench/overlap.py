@@ -2,7 +2,7 @@
 """Measures what a Writer that compresses while the simulation goes on (overlap=True) saves: under mpirun.
 
     .venv/bin/python scripts/bench/overlap.py               # everything, about 2 minutes
-    .venv/bin/python scripts/bench/overlap.py --docs        # also rewrites its section of docs/performance.md
+    .venv/bin/python scripts/bench/overlap.py --docs        # also rewrites its section of performance.md
     .venv/bin/python scripts/bench/overlap.py --size 48 --repeat 1 --steps 3 --work 5          # a small part of it
 
 Between steps the simulation works, on the cores of the ranks (numpy) or elsewhere (it sleeps, as one that waits for a

@@ -29,7 +29,7 @@ Document = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV, PEERS = ROOT / ".venv", ROOT / ".venv-peers"
-DOCS = ROOT / "docs/performance.md"
+DOCS = ROOT / "docs/benchmarks/performance.md"
 #: Members of rows that keep all of their digits.
 EXACT = {"fill", "eb", "eb_abs", "max_error_over_eb"}
 

@@ -2,7 +2,7 @@
 """Measures runs over several nodes, with and without compression, beside a model of what they take.
 
     .venv/bin/python scripts/bench/scaling.py               # everything, about 8 minutes
-    .venv/bin/python scripts/bench/scaling.py --docs        # also rewrites its section of docs/performance.md
+    .venv/bin/python scripts/bench/scaling.py --docs        # also rewrites its section of performance.md
     .venv/bin/python scripts/bench/scaling.py --nodes 1 2 --rates 50 --size 48 --steps 3      # a small part of it
 
 The nodes are those of tests/nodes, on this machine: they share its cores and its disk, and have a network of their own,
@@ -32,7 +32,7 @@ from runner import Document, Row, filled, significant, table
 
 sys.path[:0] = [str(runner.ROOT / "tests"), str(runner.ROOT / "tests" / "nodes")]
 
-PICTURE = runner.ROOT / "docs/figures/scaling.svg"
+PICTURE = runner.ROOT / "docs/benchmarks/figures/scaling.svg"
 TIMEOUT_S = 300.0
 METHODS = (ALONE, "Writer")
 STREAM = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60", "QueueLimit": "1"}

@@ -2,7 +2,7 @@
 """Measures compressors where users meet them: whole files written and read, through HDF5 and Zarr.
 
     scripts/bench/peers.py through.py turbulence --through hdf5 --repeat 3
-    scripts/bench/peers.py through.py --docs                # everything, and rewrites docs/performance.md (10 minutes)
+    scripts/bench/peers.py through.py --docs                # everything, and rewrites performance.md (10 minutes)
     scripts/bench/peers.py through.py --from a.json b.json --docs          # the same, of earlier parts
 
 All compressors of a door get the same fields, chunks and absolute bounds, and one thread, in one process and in turn. A

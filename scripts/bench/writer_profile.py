@@ -2,7 +2,7 @@
 """Measures where the time of a Writer's step goes, part by part, for large blocks and for small ones: under mpirun.
 
     .venv/bin/python scripts/bench/writer_profile.py               # everything, about 1 minute
-    .venv/bin/python scripts/bench/writer_profile.py --docs        # also rewrites its section of docs/performance.md
+    .venv/bin/python scripts/bench/writer_profile.py --docs        # also rewrites its section of performance.md
     .venv/bin/python scripts/bench/writer_profile.py --size 32 --blocks 8 --repeat 2            # a small part of it
 
 Functions of the package, and ADIOS2's Put, are replaced by ones that take the time: a part's is that of its function

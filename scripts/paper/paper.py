@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the tables and figures of the cuSZ paper: docs/paper/README.md, its figures and results.json.
+"""Measures the tables and figures of the cuSZ paper: docs/benchmarks/paper/README.md, its figures and results.json.
 
     .venv/bin/python scripts/paper/paper.py     # everything; the first time it installs zfp and SZ into .venv-peers
     ... paper.py --without-peers                # installs nothing: rows of zfp and SZ may say that they are missing
@@ -475,7 +475,7 @@ def measure(options: argparse.Namespace) -> Row:
 def parser() -> argparse.ArgumentParser:
     sub = runner.parser(__doc__, repeat=3, has_json=False)
     add = sub.add_argument
-    add("--out", type=Path, default=ROOT / "docs/paper", metavar="FOLDER", help="default: docs/paper")
+    add("--out", type=Path, default=ROOT / "docs/benchmarks/paper", metavar="FOLDER", help="default: %(default)s")
     add("--without-peers", action="store_true", help="do not install zfp and SZ; use them if they are installed")
     add("--sdrbench", type=Path, metavar="FOLDER", help="the fields of these files instead of the proxies'")
     add("--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent")

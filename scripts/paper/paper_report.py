@@ -1,4 +1,4 @@
-"""docs/paper/README.md and its figures, from the results of scripts/paper/paper.py: each number next to the paper's.
+"""The paper page and its figures, from the results of scripts/paper/paper.py: each number next to the paper's.
 
 The paper's numbers are copied from its tables (PACT 2020); no measured number is in this file.
 """
@@ -711,7 +711,8 @@ def report(results: Results, figures: Sequence[tuple[str, str]]) -> str:
     skipped = "".join(f"- left out: {row['dataset']} `{row['field']}`: {row['error']}\n" for row in results.skipped)
     skipped += "\n" if skipped else ""
     spline = (
-        " **Spline**: the same with `predictor = spline`, which interpolates ([its format](../format_v2.md))."
+        " **Spline**: the same with `predictor = spline`, which interpolates"
+        " ([its format](../../reference/format_v2.md))."
         if results.has_spline
         else ""
     )
@@ -732,7 +733,7 @@ Three things are measured:
   16 x 16 and 32 with a padding of zeros, 1024 bins, one unlimited codebook, codewords in 32- or 64-bit words, chunks to
   deflate), in NumPy. Its ratios and PSNR are the algorithm's; its speed is that of NumPy on one core.
 - **engine**: `cusz_core` with `predictor = lorenzo`, whose tiles, codes and format are its own
-  ([format](../format.md)).{spline}
+  ([format](../../reference/format.md)).{spline}
 - **zfp** ({results.peer("zfp")}) in fixed-rate mode, the one that cuZFP has.
 - **SZ-1.4** ({results.peer("sz14")}) without regression, with 1024 bins and gzip at best speed: the paper's setting of
   SZ-1.4.13.5.

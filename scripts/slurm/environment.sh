@@ -14,7 +14,7 @@ CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list` that the MP
 source "${CUSZ_VENV:-$CUSZ_ROOT/.venv}/bin/activate"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not inherit it from sbatch
-# Otherwise ranks of srun leave MPI_Init before other nodes are ready, and Open MPI may crash (docs/slurm.md).
+# Otherwise ranks of srun leave MPI_Init before other nodes are ready, and Open MPI may crash (docs/guides/slurm.md).
 export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
 
 # Where the job's files go. A requeued job finds what it wrote before.

@@ -33,7 +33,7 @@ def main() -> int:
     if comm.size != options.ranks:
         wrong.append(
             f"the launcher gave {comm.size} rank{'s' * (comm.size > 1)}, not {options.ranks}: does it match the MPI "
-            f"({MPI.get_vendor()[0]})? See docs/slurm.md."
+            f"({MPI.get_vendor()[0]})? See docs/guides/slurm.md."
         )
     if nodes is not None:
         for bound, node in zip(bindings, nodes, strict=True):

@@ -36,7 +36,7 @@ def test_a_picture(shape: tuple[int, ...], logarithm: bool, tmp_path: Path) -> N
 def test_every_simulation_has_a_picture_that_is_shown() -> None:
     simulations = {"gray_scott", "particles", "climate", "hurricane", "cosmology", "orbitals"}
     assert set(gallery.PICTURES) == simulations
-    shown = re.findall(r"figures/gallery_(\w+)\.png", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"))
+    shown = re.findall(r"figures/gallery_(\w+)\.png", (ROOT / "docs/benchmarks/gallery.md").read_text(encoding="utf-8"))
     assert set(shown) == simulations | {"spectra"}
     for name in shown:
         assert (ROOT / "docs" / "figures" / f"gallery_{name}.png").stat().st_size < 300_000

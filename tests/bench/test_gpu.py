@@ -91,7 +91,7 @@ def test_the_section_has_what_was_measured():
 
 
 def test_the_documentation_is_what_the_files_say(tmp_path):
-    """docs/performance.md has no figure of a GPU that is not in the results."""
+    """docs/benchmarks/performance.md has no figure of a GPU that is not in the results."""
     path = tmp_path / "performance.md"
     shutil.copy(runner.DOCS, path)
     report.write_docs(path)

@@ -1,4 +1,4 @@
-"""Packed blocks, in which integers are stored exactly (docs/format.md, section 11)."""
+"""Packed blocks, in which integers are stored exactly (docs/reference/format.md, section 11)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ inline unsigned version_of(const std::uint8_t* archive, std::size_t size) {
     return archive[0] == cusz::v2::magic[0] ? 2 : archive[cusz::version_at];
 }
 
-// Writes the checksums, of version 1 both of docs/format.md, section 9, as far as the archive is long enough to have them. version: the
+// Writes the checksums, of version 1 both of format.md, section 9, as far as the archive is long enough to have them. version: the
 // archive's before it was damaged; each further version is a further case.
 inline void seal(std::uint8_t* archive, std::size_t size, unsigned version) {
     using namespace cusz;

@@ -1,4 +1,4 @@
-// What the payload checksum of a tiled archive of version 1 covers (docs/format.md, sections 2, 8, 9).
+// What the payload checksum of a tiled archive of version 1 covers (docs/reference/format.md, sections 2, 8, 9).
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The checksums of archives of version 2 (docs/format_v2.md, sections 1, 2, 9).
+// The checksums of archives of version 2 (docs/reference/format_v2.md, sections 1, 2, 9).
 #pragma once
 
 #include <algorithm>

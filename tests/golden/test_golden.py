@@ -1,7 +1,7 @@
 """Archives kept in the repository: what is written today, and what was written before and must stay readable.
 
 A difference means that the format changed. If that was meant, raise its version; tests/golden/regenerate.py then writes
-its archives. Only where version 2 leaves a choice to the writer (docs/format_v2.md, sections 10 to 12), a release may
+its archives. Only where version 2 leaves a choice to the writer (format_v2.md, sections 10 to 12), a release may
 choose otherwise: then the cases that change get `written=False`, as they are still to be read, and others their fields.
 """
 

@@ -1,4 +1,4 @@
-"""What docs/hdf5.md says, done as it says it."""
+"""What docs/guides/hdf5.md says, done as it says it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import support
 from cusz_core.hdf5 import FILTER_ID, Cusz, plugin_path
 from support import F32
 
-PAGE = (Path(__file__).parents[2] / "docs/hdf5.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/hdf5.md").read_text(encoding="utf-8")
 T = support.smooth((70, 80, 90), F32)
 
 

@@ -33,7 +33,7 @@ LAYOUTS = [
 
 
 def folded(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a chunk's archive, as docs/hdf5.md says."""
+    """The shape of a chunk's archive, as docs/guides/hdf5.md says."""
     axes = [n for n in shape if n != 1] or [1]
     return tuple(axes) if len(axes) <= 4 else (math.prod(axes[:-3]), *axes[-3:])
 

@@ -276,7 +276,7 @@ def test_gray_scott_streams_to_pdf_calc(
             assert np.array_equal(pdf, histograms(field, readers))
 
 
-# ---------------------------------------------------------- what ADIOS2 does not do with an operator (docs/operator.md)
+# ---------------------------------------------------------- what ADIOS2 does not do with an operator (adios2.md)
 
 
 def test_bp4_passes_other_cells_than_those_of_a_memory_selection(

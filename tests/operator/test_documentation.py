@@ -1,4 +1,4 @@
-"""The examples of docs/operator.md and docs/tools.md work as they stand, and the API's pages list all there is."""
+"""The examples of adios2.md and tools.md work as they stand, and the API's pages list all there is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import c_header
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "operator.md").read_text(encoding="utf-8")
+TEXT = (DOCS / "guides/adios2.md").read_text(encoding="utf-8")
 
 
 def examples(language: str, text: str = TEXT) -> list[str]:
@@ -49,7 +49,7 @@ def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
         for i in range(3):
             with out.step():
                 out.put("temperature", field + i)
-    code = "\n".join(examples("python", (DOCS / "tools.md").read_text(encoding="utf-8")))
+    code = "\n".join(examples("python", (DOCS / "guides/tools.md").read_text(encoding="utf-8")))
     program([sys.executable, "-c", f"{code}\nassert last.shape == (50, 100)"], cwd=tmp_path)
     with cusz_operator.Reader(tmp_path / "smaller.bp") as copy:
         for i, step in enumerate(copy):
@@ -111,7 +111,7 @@ def test_every_parameter_is_described() -> None:
 
 @pytest.mark.parametrize("package", [cusz_core, cusz_operator])
 def test_the_api_page_has_every_name(package: ModuleType) -> None:
-    page = (DOCS / "api" / f"{package.__name__}.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference/api" / f"{package.__name__}.md").read_text(encoding="utf-8")
     documented = set(re.findall(rf"{package.__name__}\.(\w+)", page)) | {"__version__"}
     assert set(package.__all__) <= documented
 

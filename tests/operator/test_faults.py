@@ -1,4 +1,4 @@
-"""Faults of memory, disks, processes and files: what the in-situ layer makes of them (docs/reliability.md)."""
+"""Faults of memory, disks, processes and files: what the in-situ layer makes of them (reliability.md)."""
 
 from __future__ import annotations
 

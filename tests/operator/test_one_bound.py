@@ -81,7 +81,7 @@ def test_every_door(door: Callable[[Path, float], float], eb: float, tmp_path: P
 
 
 def test_the_rounded_product_may_exceed_the_exact_one() -> None:
-    """So it is the rounded one that docs/python.md promises, with how to ask for less."""
+    """So it is the rounded one that docs/guides/python.md promises, with how to ask for less."""
     value_range = cusz.value_range(X)
     width = Fraction(value_range.max) - Fraction(value_range.min)
     over = [eb for eb in np.linspace(1e-3, 2e-3, 100) if value_range.absolute_bound(eb) > Fraction(eb) * width]

@@ -1,4 +1,4 @@
-"""Every message that docs/troubleshooting.md quotes exists: in the sources, or printed by what is done here."""
+"""Every message that troubleshooting.md quotes exists: in the sources, or printed by what is done here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cusz_operator import plugin
 adios2 = pytest.importorskip("adios2")
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/reference/troubleshooting.md").read_text(encoding="utf-8")
 QUOTES = [line for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S) for line in block.splitlines()]
 #: What precedes a message: the class of an exception, or who prints it.
 PREFIX = re.compile(r"\w+Error: |cusz: error: |cusz_operator: |PROBLEM +|\[ADIOS2 \w+\] ")

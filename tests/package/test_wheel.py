@@ -50,7 +50,7 @@ def test_the_sdist_has_what_git_has_and_no_more(sdist: list[str]) -> None:
         pytest.skip("this is no checkout of git")
     tracked = output("git", "-C", ROOT, "ls-files", "-z").split("\0")
     folders = ("cusz_core/", "operator/", "apps/", "scripts/", "tests/")
-    files = r"docs/[^/]*\.(md|py)|docs/api/[^/]*\.md|[^/]*\.md"
+    files = r"docs/[^/]*\.(md|py)|docs/([^/]*/)+[^/]*\.md|[^/]*\.md"
     wanted = {name for name in tracked if name.startswith(folders) or re.fullmatch(files, name)}
     assert set(sdist) == wanted | {"CITATION.cff", "CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml"}
 

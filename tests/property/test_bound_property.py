@@ -186,7 +186,7 @@ def test_where_something_changes_each_time_adds_a_bound_at_most(name: str, mode:
 
 @pytest.mark.parametrize("fill", [None, 1e20])
 def test_an_absolute_bound_worked_out_once(fill: float | None) -> None:
-    """What docs/hdf5.md and docs/zarr.md advise for data that grow within chunks."""
+    """What docs/guides/hdf5.md and docs/guides/zarr.md advise for data that grow within chunks."""
     x = FIELDS["waves"].copy()
     if fill is not None:
         x[:2, :5] = fill

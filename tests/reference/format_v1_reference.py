@@ -1,4 +1,4 @@
-"""Version 1 of the archive format, docs/format.md, as a program: written from that document alone, simple and slow.
+"""Version 1 of the archive format, format.md, as a program: written from that document alone, simple and slow.
 
 It is an independent second implementation. Where it and the library give different bytes for the same field, one of
 the two or the document is wrong. Section numbers are those of the document. There is no zstd stage here.

@@ -1,6 +1,6 @@
 """Version 2 of the archive format, as a program: written from its text alone, simple and slow.
 
-Section numbers are those of docs/format_v2.md. There is no zstd stage here.
+Section numbers are those of docs/reference/format_v2.md. There is no zstd stage here.
 """
 
 from __future__ import annotations

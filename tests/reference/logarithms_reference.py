@@ -1,4 +1,4 @@
-"""docs/format_v2.md, section 12, in numpy: archives of logarithms. It shares no code with the library, except that zstd
+"""format_v2.md, section 12, in numpy: archives of logarithms. It shares no code with the library, except that zstd
 frames are the library's to undo."""
 
 from __future__ import annotations

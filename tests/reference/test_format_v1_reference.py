@@ -1,4 +1,4 @@
-"""The library against format_v1_reference.py, an implementation of docs/format.md that shares no code with it: the same
+"""The library against format_v1_reference.py, an implementation of format.md that shares no code with it: the same
 bytes for the same field, the same values for the same bytes, and the same archives refused."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""format_v2_reference.py, an implementation of docs/format_v2.md: what it writes it reads within the bound, it
+"""format_v2_reference.py, an implementation of format_v2.md: what it writes it reads within the bound, it
 refuses what the document does not allow, and what it does to whole arrays is what the document says of points."""
 
 from __future__ import annotations

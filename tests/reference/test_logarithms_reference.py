@@ -1,4 +1,4 @@
-"""The library's archives of mode pw_rel against section 12 of docs/format_v2.md, as logarithms_reference.py has it: the
+"""The library's archives of mode pw_rel against section 12 of format_v2.md, as logarithms_reference.py has it: the
 same values, and the same logarithms inside."""
 
 from __future__ import annotations

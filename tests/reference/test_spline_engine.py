@@ -1,4 +1,4 @@
-"""The spline codec's engine against the implementation of docs/format_v2.md: every byte of archives, every bit of what
+"""The spline codec's engine against the implementation of format_v2.md: every byte of archives, every bit of what
 is read from them, with every instruction set.
 """
 

@@ -135,7 +135,7 @@ def test_a_relative_bound_beside_a_fill_value(tmp_path: Path, by: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
 def test_the_examples_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[2] / "docs/zarr.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs/guides/zarr.md").read_text(encoding="utf-8")
     examples = re.findall(r"^\n((?:(?:    .*)?\n)+?)(?=^\S)", text, re.MULTILINE)
     names = {"u": U, "dataset": dataset().rename(V="T")}
     for i, example in enumerate(examples):

@@ -143,7 +143,7 @@ def test_the_configuration_survives_the_metadata(tmp_path: Path, codec: CuszCode
 
 
 def test_a_configuration_without_a_predictor_is_of_a_release_whose_default_was_lorenzo() -> None:
-    """What has been created keeps what it was created with: docs/hdf5.md, "Data that grow within chunks"."""
+    """What has been created keeps what it was created with: docs/guides/hdf5.md, "Data that grow within chunks"."""
     kept = CuszCodec.from_dict({"name": "cusz", "configuration": {"eb": 1e-3, "mode": "abs"}})
     assert kept == CuszCodec(1e-3, predictor="lorenzo")
     for codec in (kept, CuszCodec(1e-3), CuszCodec(1e-3, predictor="spline")):

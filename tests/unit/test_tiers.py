@@ -48,7 +48,7 @@ def test_a_file_that_no_part_has_is_an_error() -> None:
         ("operator/python/cusz_operator/reading/input.py", ["layer", "nodes"]),
         ("tests/operator/test_hosts.py", ["plugin", "layer"]),
         ("pyproject.toml", ["package"]),
-        ("docs/python.md", []),
+        ("docs/guides/python.md", []),
     ],
 )
 def test_what_a_change_touches(path: str, wanted: list[str]) -> None:

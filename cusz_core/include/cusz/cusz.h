@@ -1,7 +1,7 @@
 /* cusz.h: the C interface of cusz_core, the only header other code includes.
  *
  * Error-bounded lossy compression of floating-point fields with the cuSZ algorithm (PACT 2020). An archive describes
- * itself (docs/format.md); the same field and parameters give the same archive with any number of threads.
+ * itself (docs/reference/format.md); the same field and parameters give the same archive with any number of threads.
  *
  * Conventions
  *   - A field is a C-contiguous array (last dimension fastest) of 1 to 4 dimensions, float or double.
@@ -89,7 +89,7 @@ typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
 /* How a tiled archive is coded. CUSZ_NO_STAGE: for raw archives. CUSZ_PREDICTOR_SPLINE: archives on a device are copied to
  * the host, where their heads and smallest lattices are decoded; so are fields on a device that its kernels do not take
- * (docs/python.md). Fields on the host are the CPU's, whatever the backend. */
+ * (docs/guides/python.md). Fields on the host are the CPU's, whatever the backend. */
 #define CUSZ_NO_STAGE (-1)
 typedef enum cusz_predictor {
     CUSZ_PREDICTOR_LORENZO = 0,
@@ -360,7 +360,7 @@ CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* arch
                                          int32_t threads, const uint64_t* start, const uint64_t* count,
                                          const uint64_t* stride, void* field);
 
-/* ---- Packed blocks: values of any type, stored exactly (docs/format.md, section 11) */
+/* ---- Packed blocks: values of any type, stored exactly (docs/reference/format.md, section 11) */
 
 /* Stores values exactly: as they are or, where that is shorter, as a zstd frame of their bytes, sorted by significance,
  * which suits integers. It takes no more than the values and CUSZ_PACKED_OVERHEAD_BYTES.

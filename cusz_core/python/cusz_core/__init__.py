@@ -1,6 +1,6 @@
 """Error-bounded lossy compression of floating-point fields with the cuSZ algorithm.
 
-For numpy arrays, and arrays on CUDA devices (CuPy and others; docs/python.md):
+For numpy arrays, and arrays on CUDA devices (CuPy and others; docs/guides/python.md):
 
     import cusz_core as cusz
 

@@ -110,7 +110,7 @@ def new_field(like: ModuleType | Any, dtype: np.dtype[Any], shape: tuple[int, ..
 
 
 def packed(values: NDArray[Any], lossless: Lossless) -> bytes:
-    """A packed block of integers (docs/format.md, section 11), which is at most 8 bytes longer than they are.
+    """A packed block of integers (docs/reference/format.md, section 11), which is at most 8 bytes longer than they are.
 
     Args:
         values: C-contiguous, in host memory, of 1, 2, 4 or 8 bytes each.

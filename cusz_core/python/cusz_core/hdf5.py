@@ -1,4 +1,4 @@
-"""The HDF5 filter, for h5py and what is built on it (docs/hdf5.md).
+"""The HDF5 filter, for h5py and what is built on it (docs/guides/hdf5.md).
 
     import h5py
     from cusz_core.hdf5 import Cusz

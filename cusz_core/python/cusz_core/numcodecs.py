@@ -1,4 +1,4 @@
-"""The codec "cusz" of numcodecs, for format 2 of Zarr among others (docs/zarr.md).
+"""The codec "cusz" of numcodecs, for format 2 of Zarr among others (docs/guides/zarr.md).
 
 numcodecs finds it by its name, through an entry point, so that reading needs no import of this module.
 """

@@ -111,7 +111,7 @@ class Parameters:
             have format version 1, which every release reads. "spline": those around it, from coarse to fine; for
             smooth fields. Its archives have format version 2 (where they would be no shorter than the field, they are
             those of "lorenzo"). Of a field on a device, kernels there make and read them, but for those that
-            docs/python.md names, which the CPU does; fields on the host are the CPU's, whatever `backend` says.
+            docs/guides/python.md names, which the CPU does; fields on the host are the CPU's, whatever `backend` says.
             "auto": "spline" where a sample of the field says that its archive is shorter, else "lorenzo"; `inspect`
             says which.
 

@@ -1,4 +1,4 @@
-"""The codec "cusz" of Zarr's format 3 (docs/zarr.md).
+"""The codec "cusz" of Zarr's format 3 (docs/guides/zarr.md).
 
 zarr finds it by its name, through an entry point, so that reading needs no import of this module.
 """

@@ -1,5 +1,5 @@
 // Bounds relative to every value (CUSZ_PW_REL): a field's logarithms are compressed with an absolute bound, and its
-// signs are kept beside them (docs/format_v2.md, section 12). This is a layer above framing.hpp, whose archives it
+// signs are kept beside them (format_v2.md, section 12). This is a layer above framing.hpp, whose archives it
 // holds. Logarithms are taken where the field lies; signs, and the archive as a whole, are put together on the host.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The symbols of the entropy coder (docs/format.md, section 6): one for each code of small magnitude; four buckets per
+// The symbols of the entropy coder (format.md, section 6): one for each code of small magnitude; four buckets per
 // octave for larger ones, with extra bits after the codeword; escapes for codes whose symbol has no codeword; one for
 // missing values.
 #pragma once

@@ -1,4 +1,4 @@
-// Checksums (docs/format.md, section 9): they are sums, so parts can finish in any order and lanes can share a part.
+// Checksums (format.md, section 9): they are sums, so parts can finish in any order and lanes can share a part.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t lossless_at = 50, mode_at = 51, has_fill_at = 53, eb_at = 56, eb_abs_at = 64, step_at = 72,
                       special_at = 80, body_bytes_at = 88, stored_bytes_at = 96;
 
-// Twice a value of T between the smallest normal and the limit of docs/format.md, section 4.
+// Twice a value of T between the smallest normal and the limit of docs/reference/format.md, section 4.
 bool legal_step(cusz_dtype dtype, double step) {
     if (dtype == CUSZ_F64) return step >= 0x1p-1021 && step <= 0x1p1021;
     return step >= 0x1p-125 && step <= 0x1p125 && static_cast<double>(static_cast<float>(step)) == step;

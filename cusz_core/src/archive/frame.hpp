@@ -1,5 +1,5 @@
 // The archive's frame: what all versions of the format share, and the dispatch to those that can be read
-// (docs/format.md, sections 1, 2, 9). Each version's own header is in a separate file (v1.hpp), which a codec's row in
+// (format.md, sections 1, 2, 9). Each version's own header is in a separate file (v1.hpp), which a codec's row in
 // the registry names.
 #pragma once
 
@@ -40,7 +40,7 @@ struct Coding {
     Interpolation interpolation; // of the spline codec
 };
 
-// What an archive of logarithms begins with (docs/format_v2.md, section 12).
+// What an archive of logarithms begins with (docs/reference/format_v2.md, section 12).
 struct Logs {
     LogScale scale;
     double eb = 0; // relative to every value

@@ -1,5 +1,5 @@
 // Assembles archives around the bodies that backends produce, and takes them apart: headers before bodies, raw
-// archives, the lossless stage (docs/format.md, sections 1, 2, 8 and 9).
+// archives, the lossless stage (docs/reference/format.md, sections 1, 2, 8 and 9).
 #pragma once
 
 #include "buffer.hpp"

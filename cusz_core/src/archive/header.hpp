@@ -1,4 +1,4 @@
-// What the headers of all versions have in common (docs/format.md, sections 1, 9).
+// What the headers of all versions have in common (docs/reference/format.md, sections 1, 9).
 #pragma once
 
 #include <bit>

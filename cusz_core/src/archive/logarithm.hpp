@@ -1,4 +1,4 @@
-// Fields as logarithms (docs/format_v2.md, section 12): a bound relative to every value is an absolute one of its
+// Fields as logarithms (format_v2.md, section 12): a bound relative to every value is an absolute one of its
 // logarithm (paper, section 2). Everything here is IEEE arithmetic and integers, so it gives the same bits everywhere,
 // and its errors are known, so that the bound holds by proof.
 #pragma once

@@ -1,4 +1,4 @@
-// Packed blocks: values stored exactly, behind a head of 8 bytes, as they are or as a zstd frame (docs/format.md,
+// Packed blocks: values stored exactly, behind a head of 8 bytes, as they are or as a zstd frame (format.md,
 // section 11).
 #pragma once
 

@@ -1,4 +1,4 @@
-// The pyramid of lattices of the spline codec, and how a lattice is cut into tiles (docs/format_v2.md, section 2).
+// The pyramid of lattices of the spline codec, and how a lattice is cut into tiles (format_v2.md, section 2).
 #pragma once
 
 #include <algorithm>

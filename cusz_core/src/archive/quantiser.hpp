@@ -1,4 +1,4 @@
-// Bit patterns and quantisers, by type (docs/format.md, section 4).
+// Bit patterns and quantisers, by type (docs/reference/format.md, section 4).
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ typename Traits<T>::Bits special_pattern(bool has_fill, double fill) {
     return has_fill && cast == cast ? bits_of(cast) : Traits<T>::canonical_nan;
 }
 
-// The quantiser for an absolute bound (docs/format.md, section 4).
+// The quantiser for an absolute bound (docs/reference/format.md, section 4).
 template <class T>
 struct Quantiser {
     T e = 0, step = 0, inv = 0;
@@ -68,7 +68,7 @@ struct Quantiser {
     }
 };
 
-// The quantiser of a lattice whose bound is e / divisor (docs/format_v2.md, section 3).
+// The quantiser of a lattice whose bound is e / divisor (docs/reference/format_v2.md, section 3).
 template <class T>
 Quantiser<T> quantiser_of(T e, double divisor) {
     Quantiser<T> q;
@@ -78,7 +78,7 @@ Quantiser<T> quantiser_of(T e, double divisor) {
     return q;
 }
 
-// The absolute bound equivalent to a relative one over a value range (docs/format.md, section 4).
+// The absolute bound equivalent to a relative one over a value range (docs/reference/format.md, section 4).
 constexpr double absolute_bound(double rel, double min, double max) {
     constexpr double largest = std::numeric_limits<double>::max();
     const double range = max - min;

@@ -1,4 +1,4 @@
-// How a field is cut into tiles and a tile into significance masks (docs/format.md, section 3).
+// How a field is cut into tiles and a tile into significance masks (docs/reference/format.md, section 3).
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Version 1 of the format, frozen: the definitions shared by both engines, and its header (docs/format.md, sections 2,
+// Version 1 of the format, frozen: the definitions shared by both engines, and its header (format.md, sections 2,
 // 5, 7, 8).
 #pragma once
 

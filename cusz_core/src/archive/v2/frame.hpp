@@ -1,4 +1,4 @@
-// What archives of version 2 begin with: the frame, and the head of a spline archive (docs/format_v2.md, sections 1
+// What archives of version 2 begin with: the frame, and the head of a spline archive (format_v2.md, sections 1
 // and 9).
 #pragma once
 

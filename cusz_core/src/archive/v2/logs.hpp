@@ -1,4 +1,4 @@
-// What archives of logarithms begin with (docs/format_v2.md, section 12).
+// What archives of logarithms begin with (docs/reference/format_v2.md, section 12).
 #pragma once
 
 #include <cstddef>

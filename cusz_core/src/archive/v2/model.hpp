@@ -1,4 +1,4 @@
-// Which table each context has: a preset, which a map may change (docs/format_v2.md, sections 7 and 10).
+// Which table each context has: a preset, which a map may change (docs/reference/format_v2.md, sections 7 and 10).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // What is known beforehand of how codes are distributed: symbols, tables of their frequencies, and presets that give
-// each context a table (docs/format_v2.md, section 7). Shared by all backends.
+// each context a table (docs/reference/format_v2.md, section 7). Shared by all backends.
 #pragma once
 
 #include <array>

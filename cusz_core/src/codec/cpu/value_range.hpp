@@ -1,4 +1,4 @@
-// The range of a field's values, to which a relative bound refers (docs/format.md, section 4).
+// The range of a field's values, to which a relative bound refers (docs/reference/format.md, section 4).
 #pragma once
 
 #include <algorithm>

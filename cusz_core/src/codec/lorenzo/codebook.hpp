@@ -1,4 +1,4 @@
-// Canonical, length-limited Huffman codebook (paper, sections 3.2.2 and 3.2.3; docs/format.md, section 7).
+// Canonical, length-limited Huffman codebook (paper, sections 3.2.2 and 3.2.3; docs/reference/format.md, section 7).
 #pragma once
 
 #include <cstdint>

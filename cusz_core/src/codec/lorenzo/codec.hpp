@@ -1,4 +1,4 @@
-// The Lorenzo codec: dual quantisation, Lorenzo prediction, significance masks, Huffman coding (docs/format.md).
+// The Lorenzo codec: dual quantisation, Lorenzo prediction, significance masks, Huffman coding (format.md).
 #pragma once
 
 #include "codec/codec.hpp"

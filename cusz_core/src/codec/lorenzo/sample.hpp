@@ -1,4 +1,4 @@
-// The sample of tiles from which the codebook is built, and how its counts become weights (docs/format.md, section 7).
+// The sample of tiles from which the codebook is built, and how its counts become weights (format.md, section 7).
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The spline codec: interpolation over a pyramid of lattices, contexts, rANS coding (docs/format_v2.md).
+// The spline codec: interpolation over a pyramid of lattices, contexts, rANS coding (docs/reference/format_v2.md).
 #pragma once
 
 #include "archive/v2/frame.hpp"

@@ -258,7 +258,7 @@ class OpenFile:
         except OutOfMemoryError as error:  # BP5 takes lengths from where such steps have none
             raise OutOfMemoryError(
                 f"{error}. A BP5 file cannot be read where a variable has an operation in some steps and none in later "
-                "ones (docs/operator.md, Appending and restarting)"
+                "ones (docs/guides/adios2.md, Appending and restarting)"
             ) from error
 
     def _next(self, engine: Any) -> int | None:

@@ -28,7 +28,7 @@ RAW_OVERHEAD_BYTES = 48
 #: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
 PLAIN_MARK = b"cusz-plain-bytes"
 LOST_MARK = b"cusz-lost-block\0"
-#: Values that are stored exactly, as they are or packed: a tag and a checksum (docs/format.md, section 11).
+#: Values that are stored exactly, as they are or packed: a tag and a checksum (docs/reference/format.md, section 11).
 VERBATIM_TAG = b"raw8"
 PACKED_TAG = b"zst"
 PACKED_HEAD_BYTES = 8

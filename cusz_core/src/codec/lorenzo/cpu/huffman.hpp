@@ -1,4 +1,4 @@
-// Encodes codes into substreams and decodes them (paper, sections 3.2.4 and 3.3; docs/format.md, sections 6 and 8).
+// Encodes codes into substreams and decodes them (paper, sections 3.2.4 and 3.3; format.md, sections 6 and 8).
 // There are two implementations with identical bits: one value at a time, or one substream per lane where vectors look
 // up tables fast.
 #pragma once

@@ -1,5 +1,5 @@
 // The Huffman coder's model: a histogram of the symbols (paper, section 3.2.1) over a fixed sample of tiles, and the
-// codebook built from it (docs/format.md, section 7).
+// codebook built from it (docs/reference/format.md, section 7).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The Lorenzo decomposition (paper, section 3.1.2): Lorenzo prediction on prequantised values (postquantisation), and
-// its reverse (section 3.3). docs/format.md, section 5.
+// its reverse (section 3.3). docs/reference/format.md, section 5.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Rows<T> padded_rows(Tile<T>& tile, const RowWalk& walk) {
     return Rows<T>(walk, tile.zeros + 1, [&](std::uint32_t row) { return tile.row(row); });
 }
 
-// Codes of one row (docs/format.md, section 5), modulo the width of Int. Calls use(x, code).
+// Codes of one row (docs/reference/format.md, section 5), modulo the width of Int. Calls use(x, code).
 template <class T, std::uint32_t dimension, class Length, class Use>
 void row_codes(const Rows<T>& rows, Length n, const Use& use) {
     using Int = typename Traits<T>::Int;
@@ -122,7 +122,7 @@ void postquant_lorenzo(Tile<T>& tile, std::uint32_t reach, Length n) {
     mark_missing(tile);
 }
 
-// Differences of codes along an axis, from its third position on (docs/format.md, section 5).
+// Differences of codes along an axis, from its third position on (docs/reference/format.md, section 5).
 template <class Int, class Length>
 void take_second_order(Int* values, const TileBox& box, std::size_t axis, Length n) {
     using U = std::make_unsigned_t<Int>;
@@ -219,7 +219,7 @@ std::uint32_t postquant(Tile<T>& tile, std::uint32_t max_dimensions, std::uint32
 
 // ---- The reverse (paper, section 3.3).
 
-// Turns a row's codes into A_1, the differences along x (docs/format.md, section 5), which later rows need, and sums
+// Turns a row's codes into A_1, the differences along x (format.md, section 5), which later rows need, and sums
 // them up: values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. missing: marks of the row, or null. A missing value
 // takes its predecessor's q: A_1 = 0, or at x = 0 the previous row's A_1.
 template <class T, std::uint32_t dimension, bool has_missing, class Code, class Length>

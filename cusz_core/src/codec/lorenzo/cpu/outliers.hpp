@@ -1,4 +1,4 @@
-// Outliers as stored in a payload: positions as u16 in ascending order, then values (docs/format.md, section 8).
+// Outliers as stored in a payload: positions as u16 in ascending order, then values (format.md, section 8).
 #pragma once
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // Takes one tile to its payload and back, by a decomposition (lorenzo.hpp) and a coder (huffman.hpp): the stages in
-// order (docs/format.md, sections 6 and 8).
+// order (docs/reference/format.md, sections 6 and 8).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // What decompositions share (paper, sections 3.1.2 and 3.3): prequantisation of values to integers and back, and codes
-// on their way into and out of a tile. docs/format.md, section 4.
+// on their way into and out of a tile. docs/reference/format.md, section 4.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace cusz::cpu::CUSZ_ISA {
 // Stands in tile.code for an out-of-range code until the significance masks have been found (it is not 0).
 inline constexpr std::int32_t outlier_mark = missing_code - 1;
 
-// Quantises one value, following docs/format.md, section 4, step by step.
+// Quantises one value, following docs/reference/format.md, section 4, step by step.
 template <class T>
 struct Quantised {
     typename Traits<T>::Int q;

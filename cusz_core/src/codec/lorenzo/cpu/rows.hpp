@@ -59,7 +59,7 @@ private:
     RowWalk at_;
 };
 
-// The rows that enter a row's Lorenzo differences (docs/format.md, section 5). Rows outside the tile are zeros.
+// The rows that enter a row's Lorenzo differences (format.md, section 5). Rows outside the tile are zeros.
 struct Neighbours {
     // Row numbers, or none.
     static constexpr std::uint32_t none = UINT32_MAX;

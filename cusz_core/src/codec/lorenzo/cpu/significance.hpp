@@ -1,4 +1,4 @@
-// Significance masks: small boxes of a tile whose codes are all 0 cost one bit each (docs/format.md, sections 3 and 6).
+// Significance masks: small boxes of a tile whose codes are all 0 cost one bit each (format.md, sections 3 and 6).
 // That is less than one bit per value, the minimum for Huffman codes.
 #pragma once
 
@@ -190,7 +190,7 @@ inline bool fine_mask_pays(const NonZeros& nonzeros, const TileBox& box, const T
     return fine_bits < coarse_bits && fine_bits + fine_mask_bits(significance.mask, box, tiling) < coarse_bits;
 }
 
-// Decides what to code, from a tile's codes in tile order (docs/format.md, section 6).
+// Decides what to code, from a tile's codes in tile order (docs/reference/format.md, section 6).
 inline void find_significance(const std::int32_t* code, const TileBox& box, const Tiling& tiling,
                               Significance& significance) {
     significance.fine = false;

@@ -1,4 +1,4 @@
-// The bits of a tile's substreams (docs/format.md, section 8).
+// The bits of a tile's substreams (docs/reference/format.md, section 8).
 #pragma once
 
 #include <algorithm>

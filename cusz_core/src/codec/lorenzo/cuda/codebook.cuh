@@ -1,5 +1,5 @@
 // Builds the canonical, length-limited Huffman codebook in one thread block (paper, sections 3.2.2 and 3.2.3;
-// docs/format.md, section 7): package-merge, whose sorted lists are merged by each item's rank in the other list.
+// format.md, section 7): package-merge, whose sorted lists are merged by each item's rank in the other list.
 // ../codebook.cpp does the same on the CPU.
 #pragma once
 

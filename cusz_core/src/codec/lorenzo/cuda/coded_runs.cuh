@@ -1,4 +1,4 @@
-// Which values of a tile are coded, of the shapes that nearly all tiles have (docs/format.md, sections 3 and 6).
+// Which values of a tile are coded, of the shapes that nearly all tiles have (format.md, sections 3 and 6).
 #pragma once
 
 #include "archive/tiling.hpp"
@@ -46,7 +46,7 @@ struct Chunks {
         return (edge[0] + 1) / 2 * ((edge[1] + 1) / 2) * ((edge[2] + 1) / 2);
     }
     // How many of the pairs of neighbours in tile order, from the first position on, have no bit in the tile's chunks
-    // (docs/format.md, section 6): the sum over a warp.
+    // (docs/reference/format.md, section 6): the sum over a warp.
     template <class Words>
     __device__ static std::uint32_t zero_pairs(const Edges& edge, const Words& chunk) {
         constexpr std::uint64_t every_second = 0x5555'5555'5555'5555;

@@ -1,4 +1,4 @@
-// A tile of a known shape in the registers of a block: prequantisation (docs/format.md, section 4). Each thread has 16
+// A tile of a known shape in the registers of a block: prequantisation (format.md, section 4). Each thread has 16
 // values, 32 positions apart, as if no tile were clipped: of a box a column along y, of a square 8 rows of two.
 #pragma once
 
@@ -79,7 +79,7 @@ struct QuantisedColumns {
     bool plain, has_missing, all_special, has_unpredictable;
 };
 
-// The q of missing values (docs/format.md, section 4): that of the nearest preceding value of the row, else what the
+// The q of missing values (format.md, section 4): that of the nearest preceding value of the row, else what the
 // row's first value would take. Needs a barrier before, and has one.
 template <TileShape shape, class T>
 __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bits16 missing, ColumnMemory<T>& tile) {

@@ -1,5 +1,5 @@
 // Encodes symbols into substreams, by a thread block, and decodes them, by a warp (paper, sections 3.2.4 and 3.3;
-// docs/format.md, sections 6 to 8).
+// docs/reference/format.md, sections 6 to 8).
 #pragma once
 
 #include <algorithm>

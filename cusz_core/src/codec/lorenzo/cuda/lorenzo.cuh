@@ -1,5 +1,5 @@
 // The Lorenzo decomposition (paper, section 3.1.2): a thread block predicts prequantised values, a warp does the
-// reverse (section 3.3). docs/format.md, section 5.
+// reverse (section 3.3). docs/reference/format.md, section 5.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ private:
     const std::uint32_t at_, back_x_, back_y_, back_z_;
 };
 
-// Second-order differences of the 3-D Lorenzo codes, which are in tile.value (docs/format.md, section 5): they start at
+// Second-order differences of the 3-D Lorenzo codes, which are in tile.value (format.md, section 5): they start at
 // coordinate 2.
 template <class T>
 class SecondDifferences {

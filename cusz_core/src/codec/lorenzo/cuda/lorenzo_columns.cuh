@@ -1,5 +1,5 @@
 // Lorenzo prediction of a tile in the registers of a block (columns.cuh): differences along x are taken by shuffles,
-// along y within a thread, along z from what the warp before has put into shared memory. docs/format.md, section 5.
+// along y within a thread, along z from what the warp before has put into shared memory. format.md, section 5.
 #pragma once
 
 #include "columns.cuh"

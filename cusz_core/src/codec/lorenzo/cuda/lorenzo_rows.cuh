@@ -1,5 +1,5 @@
 // Undoes Lorenzo prediction row by row, as codes come (rows.cuh): a lane keeps what it needs of the row and of the
-// plane before, and the sum along x is a warp scan. docs/format.md, section 5.
+// plane before, and the sum along x is a warp scan. docs/reference/format.md, section 5.
 #pragma once
 
 #include "prequant.cuh"

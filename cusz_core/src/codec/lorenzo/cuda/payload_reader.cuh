@@ -1,4 +1,4 @@
-// A tile's payload, and the outliers in it (docs/format.md, section 8), as a warp reads them.
+// A tile's payload, and the outliers in it (docs/reference/format.md, section 8), as a warp reads them.
 #pragma once
 
 #include "tile.cuh"

@@ -1,5 +1,5 @@
 // Takes a tile from the field to its payload, by a thread block, and back, by a warp, with a decomposition
-// (lorenzo.cuh) and a coder (huffman.cuh). docs/format.md, section 8.
+// (lorenzo.cuh) and a coder (huffman.cuh). docs/reference/format.md, section 8.
 #pragma once
 
 #include "archive/checksum.hpp"

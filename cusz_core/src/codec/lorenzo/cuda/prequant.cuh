@@ -1,5 +1,5 @@
 // What decompositions share (paper, sections 3.1.2 and 3.3): prequantisation of a tile's values to integers, by a
-// thread block, and integers to values. docs/format.md, section 4.
+// thread block, and integers to values. docs/reference/format.md, section 4.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ __device__ T dequantise(typename Traits<T>::Int q, T step) {
     }
 }
 
-// Quantises one value (docs/format.md, section 4).
+// Quantises one value (docs/reference/format.md, section 4).
 template <class T>
 struct Quantised {
     typename Traits<T>::Int q;
@@ -54,7 +54,7 @@ __device__ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
 }
 
 // The position from which a missing value takes its q, searching back along its row and then from row to row
-// (docs/format.md, section 4); or nowhere.
+// (docs/reference/format.md, section 4); or nowhere.
 inline constexpr std::uint32_t nowhere = UINT32_MAX;
 
 template <class T>

@@ -1,4 +1,4 @@
-// Significance masks: boxes of a tile whose codes are all 0 are not coded (docs/format.md, sections 3 and 6).
+// Significance masks: boxes of a tile whose codes are all 0 are not coded (docs/reference/format.md, sections 3 and 6).
 #pragma once
 
 #include "coded_runs.cuh"

@@ -112,14 +112,14 @@ public:
     __device__ std::uint64_t offset(const TileBox& box) const {
         return box.offset + x + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
     }
-    // Whether predictors are compared on this row (docs/format.md, section 5).
+    // Whether predictors are compared on this row (docs/reference/format.md, section 5).
     __device__ bool is_sampled() const {
         const std::uint32_t every = rows_ < 8 ? 1 : 4;
         return ((w * edge_[2] + z) * edge_[1] + y) % every == every / 2;
     }
     __device__ std::uint32_t row_length() const { return edge_[0]; }
     __device__ std::uint32_t plane() const { return edge_[0] * edge_[1]; }
-    // Distance back to the value with the next lower coordinate; for z at z = 0, that along w (docs/format.md, section
+    // Distance back to the value with the next lower coordinate; for z at z = 0, that along w (format.md, section
     // 5). 0: there is none in the tile.
     __device__ std::uint32_t back_x() const { return x > 0 ? 1 : 0; }
     __device__ std::uint32_t back_y() const { return y > 0 ? row_length() : 0; }

@@ -1,5 +1,5 @@
 // Fields to archives of the spline codec and back: lattices one after another, the units of each distributed over threads.
-// The bytes do not depend on the number of threads. Sections, here and in the other files, are those of docs/format_v2.md.
+// The bytes do not depend on the number of threads. Sections, here and in the other files, are those of format_v2.md.
 #pragma once
 
 #include <array>

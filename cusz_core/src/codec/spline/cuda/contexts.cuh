@@ -1,4 +1,4 @@
-// Contexts of a tile's points (docs/format_v2.md, section 6): what follows from the coarser lattice, and from codes.
+// Contexts of a tile's points (format_v2.md, section 6): what follows from the coarser lattice, and from codes.
 #pragma once
 
 #include "archive/v2/tables.hpp"

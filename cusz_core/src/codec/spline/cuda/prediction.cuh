@@ -1,4 +1,4 @@
-// What tiles are predicted from, and values (docs/format_v2.md, sections 4 and 5); by a block.
+// What tiles are predicted from, and values (docs/reference/format_v2.md, sections 4 and 5); by a block.
 #pragma once
 
 #include <cmath>

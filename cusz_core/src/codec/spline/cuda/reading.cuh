@@ -1,4 +1,4 @@
-// Takes a unit's payload to codes (docs/format_v2.md, section 8); by a warp.
+// Takes a unit's payload to codes (docs/reference/format_v2.md, section 8); by a warp.
 #pragma once
 
 #include "archive/checksum.hpp"

@@ -1,4 +1,4 @@
-// What a tile is coded as (docs/format_v2.md, section 8), before its tables are known; by a warp.
+// What a tile is coded as (docs/reference/format_v2.md, section 8), before its tables are known; by a warp.
 #pragma once
 
 #include "reading.cuh"

@@ -1,4 +1,4 @@
-// The points of a tile by class, and where arrays have them (docs/format_v2.md, section 2). Extents of full tiles are
+// The points of a tile by class, and where arrays have them (format_v2.md, section 2). Extents of full tiles are
 // constants; others have the same functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Takes a unit's tiles, as they are recorded, to its payload (docs/format_v2.md, section 8); by a warp.
+// Takes a unit's tiles, as they are recorded, to its payload (docs/reference/format_v2.md, section 8); by a warp.
 #pragma once
 
 #include "codec/spline/unit_tables.hpp"

@@ -1,4 +1,4 @@
-"""How Spack (1.0 or newer) builds and installs the checkout that this file lies in: docs/spack.md."""
+"""How Spack (1.0 or newer) builds and installs the checkout that this file lies in: docs/guides/spack.md."""
 
 from pathlib import Path
 
