@@ -24,9 +24,11 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
 import c_header  # noqa: E402
+import command_line  # noqa: E402
 
 import cusz_core  # noqa: E402
 import cusz_operator  # noqa: E402
+from cusz_core import cli  # noqa: E402
 
 project = "cusz"
 author = copyright = "The cusz authors"
@@ -58,7 +60,7 @@ PAGES = {
     "SECURITY.md": "security",
 }
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
-_BLOCK = re.compile(r"^```{(include|c-header)} (\S+)\n```$", re.MULTILINE)
+_BLOCK = re.compile(r"^```{(include|c-header|command-line)}(?: (\S+))?\n```$", re.MULTILINE)
 _HEADERS = (ROOT / "cusz_core/include/cusz/cusz.h", ROOT / "operator/plugin/cusz_operator.h")
 
 
@@ -66,6 +68,8 @@ def read_page(app: Sphinx, docname: str, source: list[str]) -> None:
     """Puts in the files that a page is made of, and makes links lead to pages, to the repository, or to copies."""
 
     def block(found: re.Match[str]) -> str:
+        if found[1] == "command-line":
+            return command_line.markdown(cli.parser(), 2)
         file = folder / found[2]
         text = file.read_text(encoding="utf-8")
         app.env.note_dependency(str(file), docname=docname)

@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     add("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
     text = "rewrite the marked section of this Markdown file, and the files in the folder figures next to it"
     add("--docs", type=Path, metavar="FILE", help=text)
+    text = "rewrite the marked summary of this Markdown file, and its picture and numbers in the folder figures"
+    add("--summary", type=Path, metavar="FILE", help=text)
     add("--from", type=Path, metavar="JSON", dest="earlier", help="report this earlier measurement instead")
     return options
 
@@ -66,16 +68,19 @@ def run(options: argparse.Namespace) -> int:
         figures.draw(document, options.figures)
     if options.docs:
         _write_docs(document, options.docs)
+    if options.summary:
+        _write_summary(document, options.summary)
     report.require_our_bound(document)
     return 0
 
 
 def _require_outputs(options: argparse.Namespace) -> None:
     """Checks the options up front: better to fail now than after an hour."""
-    if options.figures or options.docs:
+    if options.figures or options.docs or options.summary:
         figures.require_matplotlib()
-    if options.docs:
-        runner.around_section(options.docs, "bench")
+    for page, section in ((options.docs, "bench"), (options.summary, "summary")):
+        if page:
+            runner.around_section(page, section)
     for path in (options.csv, options.json, options.markdown):
         if path and not path.parent.is_dir():
             raise ParameterError(f"there is no folder {path.parent} for {path.name}")
@@ -139,7 +144,14 @@ def _write_docs(document: Document, path: Path) -> None:
     figures.draw(document, folder)
     report.write_csv(document, folder / "bench.csv")
     runner.write_json(document, folder / "bench.json")
-    runner.replace_section(path, report.compact(document, folder.name), "bench")
+    runner.replace_section(path, report.compact(document, folder), "bench")
+
+
+def _write_summary(document: Document, path: Path) -> None:
+    folder = path.parent / "figures"
+    figures.draw_throughput(document, folder / "summary.svg")
+    runner.write_json(document, folder / "summary.json")
+    runner.replace_section(path, report.brief(document), "summary")
 
 
 def _say(text: str) -> None:

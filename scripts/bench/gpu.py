@@ -5,7 +5,7 @@
     scripts/bench/gpu.py turbulence@64 --eb 1e-3 # one field, 64^3
     scripts/bench/gpu.py --limit 500             # stops after 500 s; the same command continues
     scripts/bench/gpu.py --resources             # the compiler's figures for the kernels; needs nvcc, but no GPU
-    scripts/bench/gpu.py --docs                  # rewrites the section of performance.md from existing results
+    scripts/bench/gpu.py --docs                  # rewrites sections of docs/benchmarks from existing results
 
 Fields are generated ones, NAME@N with a size (turbulence@512 is 512^3), or .npy files. Needs CuPy. The kernels are
 timed by gpu_stages.so, which CMake builds with CUSZ_BUILD_BENCH=ON (scripts/gpu build); without it, only whole calls.
@@ -423,7 +423,7 @@ def run(options: argparse.Namespace) -> int:
         say(f"compiling the kernels for {', '.join(map(str, wanted))}, some minutes of a core each")
         figures = gpu_resources.measure(wanted)
         gpu_resources.write(figures)
-        print(gpu_report.resources_table(figures))
+        print(runner.table(*gpu_report.resources_table(figures)))
         gpu_report.write_docs()
         spilling = gpu_resources.spilling(figures)
         if spilling:
@@ -473,7 +473,7 @@ def parser() -> argparse.ArgumentParser:
     add("--stages", type=Path, default=STAGES, metavar="FILE", help="gpu_stages.so")
     add("--flush", type=int, default=FLUSH_BYTES, metavar="BYTES", help=argparse.SUPPRESS)
     add("--resources", action="store_true", help="registers, spills, shared memory of the kernels")
-    add("--docs", action="store_true", help="rewrite the section of docs/benchmarks/performance.md")
+    add("--docs", action="store_true", help="rewrite the sections of docs/benchmarks/gpu.md and gpu-kernels.md")
     return options
 
 

@@ -25,7 +25,7 @@ The times are a model's, not measurements: of a kernel, the longest of
     memory    sectors, at the memory's full bandwidth
     latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
 for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing. What
-it is good for is to see which limit is near, and what a change does to it. performance.md has how far from it
+it is good for is to see which limit is near, and what a change does to it. gpu-predictions.md has how far from it
 other compressors' published speeds are.
 
 A field of 64^3 has fewer tiles than a device has room for. Its time is modelled as what its launches cost, which is
@@ -54,7 +54,7 @@ SIMT = ROOT / "tests/simt"
 MODEL_VALUES = 2**27
 #: What a launch costs by itself, at least and at most: assumed, not measured.
 LAUNCH_US = (2, 4)
-#: Of other compressors' kernels, published speeds over modelled ones: least, mean, most (performance.md).
+#: Of other compressors' kernels, published speeds over modelled ones: least, mean, most (gpu-predictions.md).
 PUBLISHED = (0.21, 0.39, 0.58)
 ONE_TILE = "turbulence 8x16x32 f32 (one tile), rel 1e-3"
 SMALL = "turbulence 64^3 f32, rel 1e-3"

@@ -1,4 +1,4 @@
-"""The results of gpu.py and gpu_peers.py, as JSON and as the section "On a GPU" of docs/benchmarks/performance.md."""
+"""The results of gpu.py and gpu_peers.py, as JSON and as sections of docs/benchmarks/gpu.md and gpu-kernels.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import gpu_resources
 import runner
-from runner import DOCS, Document, Row, filled, mean_ratios, ratios, significant, table
+from runner import PAGES, Document, Row, filled, mean_ratios, ratios, significant, table
 
 OURS = "cusz_core"
 RESULTS = Path(__file__).with_name("results")
@@ -135,8 +135,8 @@ def stages_table(rows: Sequence[Row]) -> str:
     return table((*_TITLE, *(f"`{name}`" for name in names)), lines)
 
 
-def resources_table(figures: dict[str, Any]) -> str:
-    """A row for each kind of launch; what architectures have for themselves is separated by strokes."""
+def resources_table(figures: dict[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
+    """Head and rows: a row for each kind of launch; what differs between architectures is separated by strokes."""
     architectures = sorted({row["architecture"] for row in figures["rows"]})
     names = " / ".join(f"sm_{n}" for n in architectures)
     head = (
@@ -156,8 +156,8 @@ def resources_table(figures: dict[str, Any]) -> str:
     lines = []
     for (kernel, purpose, threads, *shared), rows in launches.items():
         compiled = [own(rows, name) for name in ("registers", "spills", "stack")]
-        lines.append([f"`{kernel}`", purpose or "–", *compiled, *map(str, (threads, *shared)), own(rows, "blocks")])
-    return table(head, lines)
+        lines.append([kernel, purpose or "–", *compiled, *map(str, (threads, *shared)), own(rows, "blocks")])
+    return head, lines
 
 
 # ------------------------------------------------------------------------------------------------------------ texts
@@ -262,25 +262,29 @@ def _beside_rows(rows: Sequence[Row], ours: dict[tuple[Any, ...], Row]) -> str:
     return table([*_TITLE, *_MEASURED, "ours / theirs: ratio, compress, decompress", "note"], lines)
 
 
-def section(measured: Sequence[Document], figures: dict[str, Any] | None, beside: Sequence[Document] = ()) -> str:
+def section(measured: Sequence[Document], beside: Sequence[Document] = ()) -> str:
     parts = [full(document) for document in measured] or [NOT_MEASURED]
     if beside:
-        parts += ["### Beside other GPU compressors", *(beside_peers(document) for document in beside)]
-    if figures is not None:
-        parts += [
-            "### What the compiler made of the kernels",
-            filled(
-                f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks per multiprocessor: as many "
-                "as registers, shared memory and threads leave room for, up to the "
-                f"{gpu_resources.MAX_BLOCKS} that the engine asks for; calculated, not measured. Stack bytes that are "
-                "not spilled registers are small arrays."
-            ),
-            resources_table(figures),
-        ]
+        parts += ["## Beside other GPU compressors", *(beside_peers(document) for document in beside)]
     return "\n\n".join(parts)
 
 
-def write_docs(path: Path = DOCS, results: Path = RESULTS, resources: Path = gpu_resources.FIGURES) -> None:
-    """Puts all of it between the two markers of a Markdown file."""
-    figures = gpu_resources.read(resources) if resources.exists() else None
-    runner.replace_section(path, section(documents(results), figures, documents(results, beside=True)), "gpu")
+def resources_section(figures: dict[str, Any], file: str) -> str:
+    return filled(
+        f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`): [registers, spills, stack and shared memory "
+        f"of each kernel and launch]({file}). Blocks per multiprocessor: as many as registers, shared memory and "
+        f"threads leave room for, up to the {gpu_resources.MAX_BLOCKS} that the engine asks for; calculated, not "
+        "measured. Stack bytes that are not spilled registers are small arrays."
+    )
+
+
+def write_docs(pages: Path = PAGES, results: Path = RESULTS, resources: Path = gpu_resources.FIGURES) -> None:
+    """Puts all of it between the markers of two pages, and the table of resources into a file."""
+    runner.replace_section(pages / "gpu.md", section(documents(results), documents(results, beside=True)), "gpu")
+    if resources.exists():
+        figures = gpu_resources.read(resources)
+        path = pages / "figures/gpu_resources.csv"
+        runner.write_table(path, *resources_table(figures))
+        runner.replace_section(
+            pages / "gpu-kernels.md", resources_section(figures, f"figures/{path.name}"), "gpu resources"
+        )

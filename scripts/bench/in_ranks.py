@@ -282,10 +282,10 @@ def mpirun(script: str, part: str, ranks: int, options: argparse.Namespace, **mo
 
 
 def parser(
-    doc: str | None, *, size: int = 192, repeat: int = 5, of: str = "rounds", tmpfs: str = "/dev/shm"
+    doc: str | None, page: Path, *, size: int = 192, repeat: int = 5, of: str = "rounds", tmpfs: str = "/dev/shm"
 ) -> argparse.ArgumentParser:
     """The options of these studies."""
-    made = runner.parser(doc, repeat=repeat, of=of, docs=runner.DOCS)
+    made = runner.parser(doc, repeat=repeat, of=of, docs=page)
     text = f"cells along each axis of a block (default: {size})"
     made.add_argument("--size", type=int, default=size, metavar="N", help=text)
     text = f"where the files go, best in memory (default: {tmpfs})"
@@ -318,6 +318,7 @@ def main(
     collect: Callable[[argparse.Namespace], Document],
     report: Callable[[Document], str],
     section: str,
+    page: Path,
     words: Sequence[str] | None = None,
 ) -> int:
     words = sys.argv[1:] if words is None else words
@@ -325,5 +326,5 @@ def main(
         return run_rank(parts, Path(words[1]))
     given = options.parse_args(words)
     document = collect(given)
-    runner.publish(document, report(document), given, section)
+    runner.publish(document, report(document), given, section, page)
     return 0

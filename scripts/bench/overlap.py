@@ -2,7 +2,7 @@
 """Measures what a Writer that compresses while the simulation goes on (overlap=True) saves: under mpirun.
 
     .venv/bin/python scripts/bench/overlap.py               # everything, about 2 minutes
-    .venv/bin/python scripts/bench/overlap.py --docs        # also rewrites its section of performance.md
+    .venv/bin/python scripts/bench/overlap.py --docs        # also rewrites its section of overlap.md
     .venv/bin/python scripts/bench/overlap.py --size 48 --repeat 1 --steps 3 --work 5          # a small part of it
 
 Between steps the simulation works, on the cores of the ranks (numpy) or elsewhere (it sleeps, as one that waits for a
@@ -22,6 +22,7 @@ import runner
 from in_ranks import ALONE, REL, Array, Part, simulate
 from runner import Document, Row, filled, ms, table
 
+PAGE = runner.PAGES / "overlap.md"
 METHODS = (ALONE, "Writer", "Writer, overlap")
 WORKS = ("on these cores", "elsewhere")
 RANKS = (1, 2, 4)
@@ -115,7 +116,7 @@ def report(document: Document) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = in_ranks.parser(__doc__)
+    options = in_ranks.parser(__doc__, PAGE)
     options.add_argument("--steps", type=int, default=8, metavar="N", help="of a file (default: 8)")
     text = "milliseconds between steps (default: 50)"
     options.add_argument("--work", type=float, default=50.0, metavar="MS", help=text)
@@ -123,4 +124,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(in_ranks.main(parser(), {"rank": rank_rows}, collect, report, "overlap"))
+    sys.exit(in_ranks.main(parser(), {"rank": rank_rows}, collect, report, "overlap", PAGE))

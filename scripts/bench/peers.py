@@ -3,7 +3,7 @@
 compressors.
 
     scripts/bench/peers.py turbulence --repeat 3     # options are those of compare.py
-    scripts/bench/peers.py --docs                    # everything, and rewrites performance.md (half an hour)
+    scripts/bench/peers.py --docs                    # everything, and rewrites compressors.md (half an hour)
     scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
     scripts/bench/peers.py through.py --docs         # whole files, through HDF5 and Zarr
 
@@ -17,8 +17,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runner import DOCS, PEERS, ROOT, VENV, say
+from runner import PAGES, PEERS, ROOT, VENV, say
 
+#: The pages that scripts write sections of.
+PAGES_OF = {"compare.py": "compressors.md", "through.py": "files.md"}
 REQUIREMENTS = ROOT / "scripts/bench/requirements.txt"
 
 
@@ -27,8 +29,9 @@ def main(options: list[str]) -> int:
         print("error: there is no .venv yet\nremedy: Run scripts/setup first.", file=sys.stderr)
         return 1
     make_environment()
-    options = [f"--docs={DOCS}" if option == "--docs" else option for option in options]
     script = options.pop(0) if options and options[0].endswith(".py") else "compare.py"
+    pages = {"--docs": PAGES_OF[script], "--summary": "index.md"} if script in PAGES_OF else {}
+    options = [f"{option}={PAGES / pages[option]}" if option in pages else option for option in options]
     return subprocess.run([PEERS / "bin/python", ROOT / "scripts/bench" / script, *options], check=False).returncode
 
 

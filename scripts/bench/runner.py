@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import ctypes
 import datetime
 import json
@@ -29,7 +30,7 @@ Document = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV, PEERS = ROOT / ".venv", ROOT / ".venv-peers"
-DOCS = ROOT / "docs/benchmarks/performance.md"
+PAGES = ROOT / "docs/benchmarks"
 #: Members of rows that keep all of their digits.
 EXACT = {"fill", "eb", "eb_abs", "max_error_over_eb"}
 
@@ -236,13 +237,20 @@ def write_json(document: Document, path: Path) -> None:
     path.write_text(json_of(document))
 
 
-def publish(document: Document, text: str, options: argparse.Namespace, section: str, page: Path = DOCS) -> None:
+def publish(document: Document, text: str, options: argparse.Namespace, section: str, page: Path) -> None:
     """Prints the text, and does what --json and --docs ask for."""
     print(text)
     if options.json:
         write_json(document, options.json)
     if options.docs:
         replace_section(page, text, section)
+
+
+def write_table(path: Path, head: Sequence[object], lines: Iterable[Sequence[object]]) -> None:
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(lines)
 
 
 # ------------------------------------------------------------------------------------------------------------ Markdown

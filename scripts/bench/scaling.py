@@ -2,7 +2,7 @@
 """Measures runs over several nodes, with and without compression, beside a model of what they take.
 
     .venv/bin/python scripts/bench/scaling.py               # everything, about 8 minutes
-    .venv/bin/python scripts/bench/scaling.py --docs        # also rewrites its section of performance.md
+    .venv/bin/python scripts/bench/scaling.py --docs        # also rewrites its section of nodes.md
     .venv/bin/python scripts/bench/scaling.py --nodes 1 2 --rates 50 --size 48 --steps 3      # a small part of it
 
 The nodes are those of tests/nodes, on this machine: they share its cores and its disk, and have a network of their own,
@@ -32,7 +32,8 @@ from runner import Document, Row, filled, significant, table
 
 sys.path[:0] = [str(runner.ROOT / "tests"), str(runner.ROOT / "tests" / "nodes")]
 
-PICTURE = runner.ROOT / "docs/benchmarks/figures/scaling.svg"
+PAGE = runner.PAGES / "nodes.md"
+PICTURE = runner.PAGES / "figures/scaling.svg"
 TIMEOUT_S = 300.0
 METHODS = (ALONE, "Writer")
 STREAM = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60", "QueueLimit": "1"}
@@ -260,7 +261,7 @@ def report(document: Document) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = in_ranks.parser(__doc__, size=128, repeat=3, of="runs", tmpfs=tempfile.gettempdir())
+    options = in_ranks.parser(__doc__, PAGE, size=128, repeat=3, of="runs", tmpfs=tempfile.gettempdir())
     add = options.add_argument
     add("--nodes", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="numbers of nodes (default: 1 2 4)")
     add("--ranks", type=int, default=2, metavar="N", help="on each node (default: 2)")
@@ -271,4 +272,4 @@ def parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     parts = {"send": send, "receive": receive}
-    sys.exit(in_ranks.main(parser(), parts, collect, report, "scaling"))
+    sys.exit(in_ranks.main(parser(), parts, collect, report, "scaling", PAGE))

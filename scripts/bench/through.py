@@ -2,7 +2,7 @@
 """Measures compressors where users meet them: whole files written and read, through HDF5 and Zarr.
 
     scripts/bench/peers.py through.py turbulence --through hdf5 --repeat 3
-    scripts/bench/peers.py through.py --docs                # everything, and rewrites performance.md (10 minutes)
+    scripts/bench/peers.py through.py --docs                # everything, and rewrites files.md (10 minutes)
     scripts/bench/peers.py through.py --from a.json b.json --docs          # the same, of earlier parts
 
 All compressors of a door get the same fields, chunks and absolute bounds, and one thread, in one process and in turn. A
@@ -154,8 +154,8 @@ def merged(paths: Sequence[Path]) -> Document:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def text_of(document: Document, door: str) -> str:
-    """What is said of a door."""
+def text_of(document: Document, door: str, folder: Path | None) -> str:
+    """What is said of a door; where there is a folder, what each field and bound gave is written into it."""
     about = document["head"]
     conditions = (
         f"{runner.where(about)}, cusz with {about['instruction_set']}; "
@@ -167,22 +167,20 @@ def text_of(document: Document, door: str) -> str:
     )
     codecs = ", ".join(f"{codec} ({of})" for codec, of in about["codecs"][door].items())
     parts = [filled(text) for text in (conditions, f"{about['doors'][door]}; {codecs}.")]
-    parts += tables_of({**document, "rows": [row for row in document["rows"] if row["through"] == door]})
+    of_door = {**document, "rows": [row for row in document["rows"] if row["through"] == door]}
+    parts += tables_of(of_door)
+    if folder is not None:
+        parts.append(report.tables_by_case(of_door, folder, f"through_{door}"))
     return "\n\n".join(parts)
 
 
 def tables_of(document: Document) -> Iterator[str]:
-    results = report.Results(document)
     meaning = (
         "How many times faster cusz writes (compress) and reads (decompress), and how many times smaller its files "
         "are: geometric mean (smallest to largest). Files of others that break the bound are included."
     )
     yield filled(meaning)
     yield report.summary(document)
-    yield "Ratio; * marks rows with values beyond the bound."
-    yield results.by_case(results.tools, 1, report.ratio_cell)
-    yield "MB/s, write / read."
-    yield results.by_case(results.tools, 1, report.speed_cell)
     yield "Values beyond the bound."
     yield report.kept(document)
 
@@ -220,7 +218,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         runner.write_json(document, options.json)
     for door in document["head"]["doors"]:
-        text = text_of(document, door)
+        text = text_of(document, door, options.docs.parent / "figures" if options.docs else None)
         print(f"{door}\n\n{text}\n")
         if options.docs:
             runner.replace_section(options.docs, text, section_of(door))

@@ -2,7 +2,7 @@
 """Measures where the time of a Writer's step goes, part by part, for large blocks and for small ones: under mpirun.
 
     .venv/bin/python scripts/bench/writer_profile.py               # everything, about 1 minute
-    .venv/bin/python scripts/bench/writer_profile.py --docs        # also rewrites its section of performance.md
+    .venv/bin/python scripts/bench/writer_profile.py --docs        # also rewrites its section of writer.md
     .venv/bin/python scripts/bench/writer_profile.py --size 32 --blocks 8 --repeat 2            # a small part of it
 
 Functions of the package, and ADIOS2's Put, are replaced by ones that take the time: a part's is that of its function
@@ -28,6 +28,7 @@ from runner import Document, Row, filled, significant, table
 
 import cusz_core
 
+PAGE = runner.PAGES / "writer.md"
 RANKS = (1, 2)
 PUT, REST = "put (Python)", "the rest (Python)"
 RANGES, AGREEING = "value ranges", "agreeing on bounds, on success"
@@ -170,11 +171,11 @@ def us(row: Row, seconds: float) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = in_ranks.parser(__doc__, repeat=9, of="steps")
+    options = in_ranks.parser(__doc__, PAGE, repeat=9, of="steps")
     text = "small blocks of a rank (default: 4000)"
     options.add_argument("--blocks", type=int, default=4000, metavar="N", help=text)
     return options
 
 
 if __name__ == "__main__":
-    sys.exit(in_ranks.main(parser(), {"rank": rank_rows}, collect, report, "profile"))
+    sys.exit(in_ranks.main(parser(), {"rank": rank_rows}, collect, report, "profile", PAGE))

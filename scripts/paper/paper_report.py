@@ -244,8 +244,16 @@ def zfp_near(rows: Sequence[Row], target: float = 85.0) -> tuple[float, float, i
 # ------------------------------------------------------------------------------------------------------------ Markdown
 
 
+#: Head and lines of a table that is a file of its own.
+Cells = tuple[Sequence[object], Sequence[Sequence[object]]]
+
+
 def table(rows: Sequence[Row]) -> str:
     return f"{runner.table_of(rows)}\n"
+
+
+def cells(rows: Sequence[Row]) -> Cells:
+    return list(rows[0]) if rows else [], [list(row.values()) for row in rows]
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -273,7 +281,7 @@ def decibels(value: float | None) -> str:
 STEPS = ("build tree, ms", "get codebook", "total")
 
 
-def codebook(results: Results) -> str:
+def codebook(results: Results) -> Cells:
     rows = []
     for row in results.document["codebooks"].get("rows", []):
         bins, tree, book = row["bins"], row["tree_ms"], row["codebook_ms"]
@@ -285,7 +293,7 @@ def codebook(results: Results) -> str:
             | {f"engine, {backend}: whole call, ms": f"{ms:.2f}" for backend, ms in row["engine_ms"].items()}
             | gpu_book(results, bins)
         )
-    return table(rows)
+    return cells(rows)
 
 
 def gpu_book(results: Results, bins: int) -> Row:
@@ -342,7 +350,7 @@ def rates(results: Results) -> str:
     return f"{runner.table(RATE_COLUMNS, rows)}\n"
 
 
-def chunks(results: Results) -> str:
+def chunks(results: Results) -> Cells:
     rows: list[list[object]] = []
     for dataset in results.datasets:
         for power, (threads, deflating, inflating) in CHUNKS[dataset].items():
@@ -352,10 +360,10 @@ def chunks(results: Results) -> str:
             chunk = f"2^{int(math.log2(row['chunk']))}"
             rows.append([dataset, "reference", chunk, f"{row['threads']:.1e}", *speeds, percent(row["overhead"])])
     columns = ["dataset", "", "chunk", "threads", "deflate, GB/s", "inflate, GB/s", "lost at chunks' ends"]
-    return f"{runner.table(columns, rows)}\n"
+    return columns, rows
 
 
-def breakdown(results: Results) -> str:
+def breakdown(results: Results) -> Cells:
     rows: list[list[object]] = []
     for dataset in results.datasets:
         fields = results.of(dataset)
@@ -393,7 +401,7 @@ def breakdown(results: Results) -> str:
         *("dataset", "", "predict + quantise", "histogram", "codebook, ms", "coding"),
         *("compression", "decoding", "reversed p + q", "decompression"),
     ]
-    return f"{runner.table(columns, rows)}\n"
+    return columns, rows
 
 
 #: Stages of the reference's compression.
@@ -459,10 +467,10 @@ def psnr_cells(known: tuple[float, float] | None, fields: Sequence[Row], results
     }
 
 
-def near_zero(results: Results) -> str:
+def near_zero(results: Results) -> Cells:
     def row_of(name: str, where: str, values: Mapping[str, float]) -> Row:
-        cells = {c: percent(values[c]) if c.startswith("within") else number(values[c]) for c in NEAR_ZERO_COLUMNS}
-        return {"field": f"`{name}`", "": where, **cells}
+        own = {c: percent(values[c]) if c.startswith("within") else number(values[c]) for c in NEAR_ZERO_COLUMNS}
+        return {"field": name, "": where, **own}
 
     rows = []
     for known, paper in NEAR_ZERO.items():
@@ -473,7 +481,7 @@ def near_zero(results: Results) -> str:
     others = [field for field in results.fields if paper_name(field["field"], NEAR_ZERO) is None]
     for field in sorted(others, key=lambda field: -field["engine"]["psnr"])[:3]:
         rows.append(row_of(field["field"], "here", field["percentiles"]))
-    return table(rows)
+    return cells(rows)
 
 
 def bounds(results: Results) -> str:
@@ -755,7 +763,8 @@ In short:
 
 {codebook_source}
 
-{codebook(results)}
+[The table](table_3.csv), with the paper's numbers.
+
 Why it differs: the paper's tree is built by one GPU thread and grows with the bins; the reference's is Python's heap,
 and grows with the bins that occur, which are fewer. The engine has no separate clock on a CPU: the column is a whole
 call on 2^18 values that use all bins alike, so its codebook takes no longer than that. It merges sorted lists instead
@@ -781,7 +790,8 @@ chunks; the paper does not say.
 
 ## Table 6: chunks to deflate
 
-{chunks(results)}
+[The table](table_6.csv), with the paper's numbers.
+
 Reference: the first field of each dataset; its threads are its chunks. "Lost" is what chunks add to the codewords:
 each starts with a new 64-bit unit, and has its length in 32 bits. Why it differs: a chunk is a lane of NumPy's
 vectors, not a thread of a GPU. Few long chunks make short vectors, so both speeds fall with the chunk size, as the
@@ -790,7 +800,8 @@ choice: a tile has 32 substreams, a lane of a warp for each.
 
 ## Table 7: stages
 
-{breakdown(results)}
+[The table](table_7.csv), with the paper's numbers.
+
 GB/s of the field's bytes, codebook in milliseconds; all fields of a dataset. Compression is the paper's "kernel
 compression", without the way from the GPU. The rows of the engine are whole calls, the pass for the value range and
 checksums in them (that pass alone, GB/s: {ranges(results)}): on a CPU its stages are one pass over a tile in cache
@@ -816,7 +827,8 @@ differs by ties and rounding alone.
 
 ## Table 9: values near zero
 
-{near_zero(results)}
+[The table](table_9.csv), with the paper's numbers.
+
 The fields that the paper shows, those of the same name here, and the three others here whose PSNR is highest. Why it
 differs: {other}.
 
@@ -941,5 +953,7 @@ def write(document: Row, folder: Path) -> None:
     """Writes results.json, the figures (if matplotlib is installed) and README.md into an existing folder."""
     results = Results(document)
     (folder / "results.json").write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
+    for number_of_table, of in ((3, codebook), (6, chunks), (7, breakdown), (9, near_zero)):
+        runner.write_table(folder / f"table_{number_of_table}.csv", *of(results))
     figures = draw(results, folder) if importlib.util.find_spec("matplotlib") else []
     (folder / "README.md").write_text(report(results, figures))

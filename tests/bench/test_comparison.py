@@ -260,9 +260,14 @@ def test_documentation(run, tmp_path):
     assert text.startswith(f"before\n{begin}\n")
     assert text.endswith(f"\n{end}\nafter\n")
     assert "from before" not in text
-    assert "| x | 0.001 | " in text
+    assert "(figures/bench_ratios.csv)" in text
+    lines = [*csv.reader((tmp_path / "figures/bench_ratios.csv").read_text().splitlines())]
+    assert lines[0] == ["field", "rel", "cusz", "careless", "failing"]
+    assert [line[:2] for line in lines[1:]] == [["x", "0.01"], ["x", "0.001"], ["x", "0.0001"]]
+    assert all(not line[2].endswith("*") and line[3].endswith("*") and line[4] == "" for line in lines[1:])
     files = {path.name: path.stat().st_size for path in (tmp_path / "figures").iterdir()}
-    assert files.keys() == {"bench.csv", "bench.json", "rate_distortion.svg", "throughput.svg"}
+    by_case = {"bench_ratios.csv", "bench_speeds.csv", "bench_speeds_2.csv"}
+    assert files.keys() == {"bench.csv", "bench.json", "rate_distortion.svg", "throughput.svg"} | by_case
     assert max(files.values()) < 200_000
 
     first = (tmp_path / "figures/throughput.svg").read_bytes()
@@ -270,8 +275,16 @@ def test_documentation(run, tmp_path):
     assert page.read_text() == text
     assert (tmp_path / "figures/throughput.svg").read_bytes() == first
 
+    page.write_text("<!-- summary: begin -->\n<!-- summary: end -->\n")
+    assert run("--from", "figures/bench.json", "--summary", page)[0] == 0
+    assert "| careless | " in page.read_text()
+    assert "3 of 3 |" in page.read_text()
+    assert (tmp_path / "figures/summary.json").read_bytes() == (tmp_path / "figures/bench.json").read_bytes()
+    assert run("--from", "figures/summary.json", "--summary", page)[0] == 0
+
     page.write_text("no markers")
-    assert run("x.npy", "--docs", page)[:2] == (2, "")
+    for option in ("--docs", "--summary"):
+        assert run("x.npy", option, page)[:2] == (2, "")
 
 
 def test_figures_without_matplotlib(run, monkeypatch):

@@ -83,7 +83,7 @@ def test_the_section_has_what_was_measured():
         "eb": 1e-3, "ratio": 5.0, "compress_gbps": 300.0, "decompress_gbps": 200.0, "note": "of its own repository",
     }  # fmt: skip
     small = row(dataset="turbulence@64", shape=[64, 64, 64])
-    text = report.section([document(row(), other, small)], None)
+    text = report.section([document(row(), other, small)])
     for part in ("NVIDIA H200", "4000 GB/s", "1234", "64.8", "50% / 40%", "300", "of its own repository", "355 / 250"):
         assert part in text
     assert report.NOT_MEASURED not in text
@@ -91,19 +91,22 @@ def test_the_section_has_what_was_measured():
 
 
 def test_the_documentation_is_what_the_files_say(tmp_path):
-    """docs/benchmarks/performance.md has no figure of a GPU that is not in the results."""
-    path = tmp_path / "performance.md"
-    shutil.copy(runner.DOCS, path)
-    report.write_docs(path)
-    assert path.read_text() == runner.DOCS.read_text(), "run scripts/bench/gpu.py --docs"
+    """No page has a figure of a GPU that is not in the results."""
+    names = ("gpu.md", "gpu-kernels.md", "figures/gpu_resources.csv")
+    (tmp_path / "figures").mkdir()
+    for name in names:
+        shutil.copy(runner.PAGES / name, tmp_path / name)
+    report.write_docs(tmp_path)
+    for name in names:
+        assert (tmp_path / name).read_text() == (runner.PAGES / name).read_text(), "run scripts/bench/gpu.py --docs"
     if not list(report.RESULTS.glob("*.json")):
-        assert report.NOT_MEASURED in path.read_text()
+        assert report.NOT_MEASURED in (tmp_path / "gpu.md").read_text()
 
 
 def test_a_file_without_markers_is_refused(tmp_path):
-    (tmp_path / "a.md").write_text("nothing")
+    (tmp_path / "gpu.md").write_text("nothing")
     with pytest.raises(ValueError, match="no lines"):
-        report.write_docs(tmp_path / "a.md")
+        report.write_docs(tmp_path)
 
 
 # -------------------------------------------------------------------------------------------------------- resources

@@ -355,9 +355,9 @@ def test_rows_beside_peers_stay_apart(tmp_path):
     runner.write_json(both, tmp_path / "h200_2026-02-02.json")
     assert [d["date"] for d in report.documents(tmp_path)] == ["2026-01-02"]
     assert [d["date"] for d in report.documents(tmp_path, beside=True)] == ["2026-02-02"]
-    text = report.section(report.documents(tmp_path), None, report.documents(tmp_path, beside=True))
-    assert text.count("### Beside other GPU compressors") == 1
-    assert text.index("900") < text.index("### Beside") < text.index("901")
+    text = report.section(report.documents(tmp_path), report.documents(tmp_path, beside=True))
+    assert text.count("## Beside other GPU compressors") == 1
+    assert text.index("900") < text.index("## Beside") < text.index("901")
     assert "cuSZ" not in report.full(document(own, *both["rows"]))
 
 
@@ -380,6 +380,6 @@ def test_ours_broken_is_an_error_and_a_peer_is_not(monkeypatch, tmp_path, capsys
 
 
 def test_the_documentation_names_the_peers():
-    text = runner.DOCS.read_text()
+    text = (runner.PAGES / "gpu.md").read_text()
     for recipe in build.RECIPES.values():
         assert f"| {recipe.name} | {recipe.repository} | {recipe.commit[:12]} |" in text

@@ -113,6 +113,7 @@ def test_documentation(own_filter: Hdf5, tmp_path: Path) -> None:
         (row, auto) = json.loads(part.read_text())["rows"]
         assert (row["tool"], row["violations"], row["through"]) == ("cusz", 0, "hdf5")
         assert (auto["tool"], auto["error"]) == ("cusz auto", None)
+    (tmp_path / "figures").mkdir()
     page = tmp_path / "page.md"
     page.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
     assert through.main(["--from", *map(str, parts), "--through", "hdf5", "--docs", str(page)]) == 0
@@ -120,8 +121,10 @@ def test_documentation(own_filter: Hdf5, tmp_path: Path) -> None:
     assert text.startswith(f"before\n{MARKS[0]}\n")
     assert text.endswith(f"{MARKS[1]}\nafter\n")
     assert "old" not in text
-    assert "| a | 0.001 | " in text
-    assert "| b | 0.001 | " in text
+    for what in ("ratios", "speeds"):
+        assert f"(figures/through_hdf5_{what}.csv)" in text
+        lines = (tmp_path / f"figures/through_hdf5_{what}.csv").read_text().splitlines()
+        assert [line.split(",")[:2] for line in lines] == [["field", "rel"], ["a", "0.001"], ["b", "0.001"]]
     assert "| cusz | 0 of 2 | 0 | " in text
 
 

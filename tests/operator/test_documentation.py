@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +15,12 @@ import pytest
 
 import cusz_core
 import cusz_operator
+from cusz_core import cli
 from cusz_core.parameters import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import c_header
+import command_line
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "guides/adios2.md").read_text(encoding="utf-8")
@@ -43,6 +46,50 @@ def test_python(program: Callable, tmp_path: Path) -> None:
     assert re.fullmatch(r"T 0 0 cusz \d+\.\d+", of_block)
 
 
+def test_python_of_readme(program: Callable, tmp_path: Path) -> None:
+    (code,) = examples("python", (DOCS.parent / "README.md").read_text(encoding="utf-8"))
+    given = """
+import numpy as np
+comm, global_shape, offset = None, (20, 30), (0, 0)
+u = first = np.random.default_rng(0).random((20, 30)).cumsum(0)
+"""
+    check = """
+with cusz_operator.Reader("run.bp") as run:
+    read = run[-1].read("U")
+assert 0 < abs(read - first).max() <= 1e-3 * (first.max() - first.min())
+assert cusz_core.verify(read, archive).max_error > 0
+assert np.array_equal(u, cusz_core.decompress(archive))
+"""
+    program([sys.executable, "-c", f"{given}{code}{check}"], cwd=tmp_path)
+
+
+def test_python_to_get_started(program: Callable, tmp_path: Path) -> None:
+    """The blocks of the page, one after the other, with what they take for granted."""
+    page = (DOCS / "get-started/python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)
+    code = [textwrap.dedent(block).strip() for block in blocks if "pip install" not in block]
+    assert len(code) == 4
+    given = """
+import h5py, numpy as np, xarray
+field = np.random.default_rng(0).random((20, 64, 64)).cumsum(0)
+np.save("field.npy", field)
+comm, simulation, global_shape, offset = None, [field, field], field.shape, (0, 0, 0)
+dataset = xarray.Dataset({"T": (("t", "y", "x"), np.concatenate([field] * 4))})
+file, t = h5py.File("run.h5", "w"), dataset["T"].values
+"""
+    check = """
+low, high = field.min(), field.max()
+assert abs(y - field).max() <= 1e-3 * (high - low)
+with cusz_operator.Reader("run.bp") as run:
+    assert abs(run[-1].read("U") - field).max() <= 1e-3 * (high - low)
+for back in xarray.open_zarr("run.zarr")["T"].values, file["T"][...]:
+    assert 0 < abs(back - t).max() <= 1e-3
+with xarray.open_dataset("run.nc", engine="h5netcdf") as back:
+    assert 0 < abs(back["T"].values - t).max() <= 1e-3
+"""
+    program([sys.executable, "-c", "\n".join([given, *code, check])], cwd=tmp_path)
+
+
 def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
     field = np.linspace(0, 1, 5000).reshape(50, 100)
     with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out:
@@ -64,6 +111,7 @@ def test_configuration(language: str, program: Callable, tmp_path: Path) -> None
     (tmp_path / f"config.{language}").write_text(config, encoding="utf-8")
     code = """
 import sys
+import textwrap
 import adios2
 import numpy as np
 io = adios2.Adios(sys.argv[1]).declare_io("SimulationOutput")
@@ -128,6 +176,21 @@ def test_the_c_page_has_every_declaration() -> None:
             assert f"{{c:enumerator}} {value} = " in page
         comments = " ".join(re.findall(r"\w{4,}", " ".join(re.findall(r"/\*(.*?)\*/", header, re.S))))
         assert set(comments.split()) <= set(re.findall(r"\w{4,}", page.replace("\\_", "_")))
+
+
+def test_the_page_of_the_command_line_has_every_option_of_every_command() -> None:
+    parser = cli.parser()
+    commands = command_line.commands(parser)
+    assert {"compress", "tune", "config", "check", "diff", "report"} <= set(commands)
+    sections = re.split(r"^## ", command_line.markdown(parser, 2), flags=re.MULTILINE)[1:]
+    assert len(sections) == len(commands)
+    for (name, sub), section in zip(commands.items(), sections, strict=True):
+        assert section.startswith(f"cusz {name}\n")
+        options = [
+            option for action in sub._actions for option in action.option_strings if option not in ("-h", "--help")
+        ]
+        for option in options:
+            assert re.search(rf"`{option}[ `]", section), (name, option)
 
 
 def test_what_is_no_declaration_is_refused() -> None:

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
 
     def run() -> int:
-        options = _parser(words).parse_args(words)
+        options = parser(words).parse_args(words)
         code: int = options.run(options)
         return code
 
@@ -58,14 +58,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 # ------------------------------------------------------------------------------------------------ command line
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """
+def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of the command line, with the commands of all installed packages.
+
     Args:
         words: the command line. Other packages are not imported if its first word is a command of this package.
     """
-    parser = Parser(prog="cusz", description="Error-bounded lossy compression of floating-point fields.")
-    parser.add_argument("--version", action="version", version=f"cusz {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    made = Parser(prog="cusz", description="Error-bounded lossy compression of floating-point fields.")
+    made.add_argument("--version", action="version", version=f"cusz {__version__}")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     sub = commands.add_parser("compress", help="compress a .npy or raw file")
     sub.add_argument("input", type=Path, help=".npy file, or raw values with --shape and --dtype")
@@ -143,7 +144,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
     if not words or words[0] not in commands.choices:
         _add_commands_of_others(commands, words)
-    return parser
+    return made
 
 
 def _add_commands_of_others(commands: Any, words: Sequence[str]) -> None:

@@ -47,6 +47,11 @@ def draw(document: Document, folder: Path) -> list[Path]:
     ]
 
 
+def draw_throughput(document: Document, path: Path) -> None:
+    plt = require_matplotlib()
+    _save(plt, _throughput(plt, Results(document)), path)
+
+
 def _save(plt: Any, figure: Any, path: Path) -> Path:
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     plt.close(figure)

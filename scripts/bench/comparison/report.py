@@ -8,12 +8,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner import Document, Row, filled, geometric_mean, mean_ratios, ratios, significant, table, table_of, where
+from runner import (
+    Document,
+    Row,
+    filled,
+    geometric_mean,
+    mean_ratios,
+    ratios,
+    significant,
+    table,
+    table_of,
+    where,
+    write_table,
+)
 
 from cusz_core.errors import CuszError, ParameterError
 
 from .measure import COLUMNS, RESULTS
 from .tools import OURS, YARDSTICK
+
+#: What our tools pass as `predictor`.
+PREDICTORS = {"cusz auto": "auto", "cusz": "lorenzo", "cusz spline": "spline"}
 
 Key = tuple[str, str, float]  # dataset, dtype, bound
 
@@ -97,12 +112,13 @@ class Results:
         row = self._found.get((*case, tool, threads))
         return None if row is None or row["error"] is not None else row
 
-    def by_case(self, tools: Sequence[str], threads: int, cell: Callable[[Row], str]) -> str:
+    def write_by_case(self, path: Path, tools: Sequence[str], threads: int, cell: Callable[[Row], str]) -> None:
+        """A line for each field and bound, a column for each tool, as CSV."""
         lines = []
         for case in self.cases:
             rows = [self.get(case, tool, threads) for tool in tools]
-            lines.append([case[0], f"{case[2]:g}", *("–" if row is None else cell(row) for row in rows)])
-        return table(["field", self.mode, *tools], lines)
+            lines.append([case[0], f"{case[2]:g}", *("" if row is None else cell(row) for row in rows)])
+        write_table(path, ["field", self.mode, *tools], lines)
 
     def factors(self, ours: str, peer: str, threads: int) -> list[tuple[float, ...] | None]:
         """Compress speed, decompress speed and ratio of one of our tools over those of a peer, for every case."""
@@ -272,13 +288,28 @@ def _with_title(title: str, table: str) -> list[str]:
     return [title, table] if table else []
 
 
-def compact(document: Document, figures: str = "figures") -> str:
-    """For the documentation: a line for every field and bound."""
+def tables_by_case(document: Document, folder: Path, prefix: str) -> str:
+    """Writes ratios and speeds of every field and bound into a folder, as CSV files. Returns links to them."""
     results = Results(document)
-    one, more = results.threads[0], [n for n in results.threads if n > 1]
+    one, *more = results.threads
     several = [
         tool for tool in results.tools if any(results.get(case, tool, n) for case in results.cases for n in more)
     ]
+    files = [("ratios", results.tools, one, ratio_cell), ("MB/s", results.tools, one, speed_cell)]
+    files += [(f"MB/s with {n} threads", several, n, speed_cell) for n in more]
+    links = []
+    for title, tools, threads, cell in files:
+        what = "ratios" if cell is ratio_cell else "speeds" if threads == one else f"speeds_{threads}"
+        path = folder / f"{prefix}_{what}.csv"
+        results.write_by_case(path, tools, threads, cell)
+        links.append(f"[{title}]({folder.name}/{path.name})")
+    return f"Every field and bound: {', '.join(links)} (* marks values beyond the bound)."
+
+
+def compact(document: Document, folder: Path) -> str:
+    """For the documentation: means and who kept the bound; what each field and bound gave is in files of a folder."""
+    means = equal_psnr_means(document)
+    at_psnr = ", ".join(f"{ours} {mean:.2f}" for ours, mean in means.items())
     parts = [
         conditions(document),
         tools_table(document),
@@ -287,23 +318,63 @@ def compact(document: Document, figures: str = "figures") -> str:
             "mean (smallest to largest). Archives of others that break the bound are included."
         ),
         summary(document),
-        "Ratio; * marks rows with values beyond the bound.",
-        results.by_case(results.tools, one, ratio_cell),
-        *_with_title(
-            f"Ratio at equal PSNR: that of cusz under the bound that gives the PSNR of {YARDSTICK}, over the ratio of "
-            f"{YARDSTICK}.",
-            at_equal_psnr(document),
-        ),
-        "MB/s, compress / decompress, one thread.",
-        results.by_case(results.tools, one, speed_cell),
-        *(text for n in more for text in (f"MB/s, {n} threads.", results.by_case(several, n, speed_cell))),
+        filled(
+            f"At equal PSNR, the ratio over that of {YARDSTICK}, geometric mean: {at_psnr}. Here cusz has whatever "
+            f"bound gives the PSNR of {YARDSTICK}."
+        )
+        if means
+        else "",
         "Values beyond the bound.",
         kept(document),
-        f"![Bit rate and PSNR of every tool on every field]({figures}/rate_distortion.svg)",
-        f"![Throughput and ratio of every tool on every field]({figures}/throughput.svg)",
-        f"All numbers: [{figures}/bench.csv]({figures}/bench.csv), [{figures}/bench.json]({figures}/bench.json).",
+        f"![Bit rate and PSNR of every tool on every field]({folder.name}/rate_distortion.svg)",
+        f"![Throughput and ratio of every tool on every field]({folder.name}/throughput.svg)",
+        tables_by_case(document, folder, "bench"),
+        f"All numbers: [bench.csv]({folder.name}/bench.csv), [bench.json]({folder.name}/bench.json).",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def brief(document: Document) -> str:
+    """For the first page: means of ours over every peer, the default first, with one thread."""
+    results = Results(document)
+    threads = results.threads[0] if results.threads else 1
+    ours = sorted(results.ours, key=PREDICTORS.__getitem__)
+    lines = []
+    for peer in results.peers:
+        cells = []
+        for tool in ours:
+            compress, decompress, ratio = mean_ratios(results.factors(tool, peer, threads)) or (None,) * 3
+            cells += map(significant, (ratio, compress, decompress))
+        rows = [row for row in results.rows if row["tool"] == peer and row["error"] is None]
+        broken = sum(bool(row["violations"]) for row in rows)
+        lines.append([peer, *cells, f"{broken} of {len(rows)}"])
+    heads = [f"`{PREDICTORS[tool]}`: {what}" for tool in ours for what in ("ratio", "compress", "decompress")]
+    head, means = document["head"], equal_psnr_means(document)
+    own = sum(bool(row["violations"]) for row in results.rows if row["tool"] in ours)
+    text = (
+        f"{where(head)}, one thread, median of {head['repeat']} calls; geometric means over {len(results.cases)} "
+        "fields and bounds. The last column counts those where the other tool broke the bound; cusz broke "
+        f"{own or 'none'}."
+    )
+    if means:
+        at_psnr = ", ".join(f"{means[tool]:.2f} (`{PREDICTORS[tool]}`)" for tool in ours if tool in means)
+        text += f" At the PSNR of {YARDSTICK} instead of its bound, the ratio over that of {YARDSTICK} is {at_psnr}."
+    return "\n\n".join([table(["cusz over", *heads, "broke the bound"], lines), filled(text)])
+
+
+def equal_psnr_means(document: Document) -> dict[str, float]:
+    """Of each of ours, the ratio at the PSNR that the yardstick has under a bound, over its ratio: geometric means."""
+    results = Results(document)
+    threads = results.threads[0] if results.threads else 1
+    means = {}
+    for ours in results.ours:
+        pairs = [(results.get(case, ours, threads), results.get(case, YARDSTICK, threads)) for case in results.cases]
+        found = [
+            own["ratio_at_psnr"] / their["ratio"] for own, their in pairs if own and their and own["ratio_at_psnr"]
+        ]
+        if found:
+            means[ours] = geometric_mean(found)
+    return means
 
 
 def ratio_cell(row: Row) -> str:

@@ -154,6 +154,10 @@ class _CuszSpline(_Cusz):
     predictor = "spline"
 
 
+class _CuszAuto(_Cusz):
+    predictor = "auto"
+
+
 class _CuszTool(Tool):
     def version(self) -> str:
         return f"cusz {cusz_core.__version__}"
@@ -415,19 +419,21 @@ _OWN_TIMES = f"{_OWN_RANGE}; {_REUSES}; checksums on in both directions; no loss
 _OWN_TYPE = "every value, in the arithmetic of its type"
 _MANY = 1024  # threads
 
-_BY_LORENZO, _BY_SPLINE = (f"predictor = {name}; {_OWN_TIMES}" for name in ("lorenzo", "spline"))
+_BY_LORENZO, _BY_SPLINE, _BY_AUTO = (f"predictor = {name}; {_OWN_TIMES}" for name in ("lorenzo", "spline", "auto"))
 _CUSZ = _CuszTool(
     "cusz", _Cusz, "", "cusz_core", "every value, exactly", _BY_LORENZO, max_threads=_MANY, is_pointwise=True
 )
 _CUSZ_SPLINE = dataclasses.replace(_CUSZ, name="cusz spline", codec=_CuszSpline, timed=_BY_SPLINE)
+_CUSZ_AUTO = dataclasses.replace(_CUSZ, name="cusz auto", codec=_CuszAuto, timed=_BY_AUTO)
 
 #: Names of our tools, here and in through.py, and of the one at whose PSNR their ratios are compared with its own.
-OURS = (_CUSZ.name, _CUSZ_SPLINE.name, "cusz auto")
+OURS = (_CUSZ.name, _CUSZ_SPLINE.name, _CUSZ_AUTO.name)
 YARDSTICK = "SZ3 default"
 
 TOOLS: list[Tool] = [
     _CUSZ,
     _CUSZ_SPLINE,
+    _CUSZ_AUTO,
     Tool("SZ3 Lorenzo", _Sz3Lorenzo, "pysz", "pysz", _OWN_TYPE,
          f"Lorenzo and regression, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}"),
     Tool("SZ3 default", _Sz3, "pysz", "pysz", _OWN_TYPE,

@@ -39,7 +39,7 @@ bool gathers_fast() {
 }
 
 // The spline codec gains more by side-by-side coding than slow gathers cost; the Lorenzo codec does not
-// (docs/benchmarks/performance.md). Measured on AMD's Zen 4 alone.
+// (docs/benchmarks/cpu.md). Measured on AMD's Zen 4 alone.
 const Kernels& kernels_for_slow_gathers() {
     static const Kernels chosen = [] {
         Kernels mixed = avx512_kernels;

@@ -1,6 +1,6 @@
 // huffman.hpp's encode() and decode() with one substream per lane, 16 neighbouring substreams at a time: their next
 // symbols are adjacent in tile order, and one gather looks up all of them. This needs AVX-512 with gathers that are
-// faster than single loads (docs/benchmarks/performance.md).
+// faster than single loads (docs/benchmarks/cpu.md).
 #pragma once
 
 #include <immintrin.h>

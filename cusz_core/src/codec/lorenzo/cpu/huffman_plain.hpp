@@ -152,7 +152,7 @@ struct Reading {
 
 // Reads the next `rounds` symbols of the substreams `first` to first + lanes - 1 from one 64-bit load each. A symbol
 // depends on the previous one in its substream, and processors look only a few dozen instructions ahead, so the
-// substreams take turns symbol by symbol (docs/benchmarks/performance.md).
+// substreams take turns symbol by symbol (docs/design/decisions.md).
 template <std::uint32_t rounds, std::size_t lanes>
 [[gnu::always_inline]] inline void read_lanes(const char* bytes, std::size_t first, const DecodeBook& book,
                                               Reading& reading) {

@@ -52,7 +52,7 @@ struct PreparedTile {
 // there is room to write the mask's last bits as eight bytes.
 inline constexpr std::size_t longest_front = 2 + 1 + 2 + max_tile_values / 32;
 
-// How many tiles ahead to prefetch: two give memory enough time to respond (docs/benchmarks/performance.md).
+// How many tiles ahead to prefetch: two give memory enough time to respond (docs/design/decisions.md).
 inline constexpr std::uint64_t prefetch_distance = 2;
 
 template <class T>
