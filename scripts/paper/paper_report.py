@@ -304,7 +304,7 @@ def gpu_book(results: Results, bins: int) -> Row:
     return {"engine, GPU: codebook kernel, ms": f"{found[0] / 1e3:.3f}" if found else "–"}
 
 
-def words(results: Results) -> str:
+def words(results: Results) -> Cells:
     rows = []
     for dataset in results.datasets:
         fields = results.of(dataset)
@@ -325,7 +325,7 @@ def words(results: Results) -> str:
                 "fields that fit 32 bits": f"{len(both)} of {len(fields)}",
             }
         )
-    return table(rows)
+    return cells(rows)
 
 
 RATE_COLUMNS = (
@@ -437,16 +437,16 @@ def gpu_breakdown(results: Results, dataset: str) -> list[list[object]]:
     return rows
 
 
-def qualities(results: Results) -> str:
+def qualities(results: Results) -> Cells:
     rows = []
     for dataset in ("Hurricane", "Nyx"):
         fields = results.of(dataset)
         for field in fields:
             known = PSNR[dataset].get(paper_name(field["field"], PSNR[dataset]) or "-")
-            rows.append({"dataset": dataset, "field": f"`{field['field']}`", **psnr_cells(known, [field], results)})
+            rows.append({"dataset": dataset, "field": field["field"], **psnr_cells(known, [field], results)})
         if fields:
             rows.append({"dataset": dataset, "field": "average", **psnr_cells(PSNR[dataset][""], fields, results)})
-    return table(rows)
+    return cells(rows)
 
 
 def psnr_cells(known: tuple[float, float] | None, fields: Sequence[Row], results: Results) -> Row:
@@ -735,21 +735,18 @@ Written by `scripts/paper/paper.py` from [results.json](results.json): {runner.w
 numpy {head["numpy"]}, cusz {head["cusz"]}; {head["minutes"]:.0f} minutes, load average {head["load"]:.1f}. Times are
 medians of {head["repeat"]}, on a machine that others may share: ratios and PSNR are exact, times are not. {gpu}
 
-Three things are measured:
+Measured are:
 
 - **reference**: `scripts/paper/paper_reference.py`, the paper's algorithm in its exact setting (tiles of 8 x 8 x 8,
   16 x 16 and 32 with a padding of zeros, 1024 bins, one unlimited codebook, codewords in 32- or 64-bit words, chunks to
   deflate), in NumPy. Its ratios and PSNR are the algorithm's; its speed is that of NumPy on one core.
-- **engine**: `cusz_core` with `predictor = lorenzo`, whose tiles, codes and format are its own
-  ([format](../../reference/format.md)).{spline}
+- **engine**: `cusz_core` with `predictor = lorenzo` ([format](../../reference/format.md)).{spline}
 - **zfp** ({results.peer("zfp")}) in fixed-rate mode, the one that cuZFP has.
-- **SZ-1.4** ({results.peer("sz14")}) without regression, with 1024 bins and gzip at best speed: the paper's setting of
-  SZ-1.4.13.5.
+- **SZ-1.4** ({results.peer("sz14")}) without regression, with 1024 bins and gzip at best speed, as in the paper.
 
-The paper's numbers (Tian et al., PACT 2020; an NVIDIA V100 beside two Xeon Gold 6148) stand beside ours. All bounds
-are relative to the value range, {results.document["valrel"]:g} where nothing else is said. Averages are the paper's:
-bits per value are averaged, and so are squared errors over the squared range, whose PSNR is given. (That gives the
-paper's averages of Table 8 from its rows to the last digit: 86.96 and 85.98 dB; a mean of PSNRs does not.)
+The paper's numbers (Tian et al., PACT 2020; an NVIDIA V100 beside two Xeon Gold 6148) stand beside ours. Bounds are
+relative to the value range, {results.document["valrel"]:g} unless said. Averages are the paper's: of bits per value,
+and of squared errors over the squared range.
 
 In short:
 
@@ -761,76 +758,50 @@ In short:
 
 {skipped}## Table 3: constructing a codebook
 
-{codebook_source}
-
-[The table](table_3.csv), with the paper's numbers.
-
-Why it differs: the paper's tree is built by one GPU thread and grows with the bins; the reference's is Python's heap,
-and grows with the bins that occur, which are fewer. The engine has no separate clock on a CPU: the column is a whole
-call on 2^18 values that use all bins alike, so its codebook takes no longer than that. It merges sorted lists instead
-of walking a tree, limits codes to 15 bits, and its default of 64 bins with buckets does not need the others.
+{codebook_source} [The table](table_3.csv). The paper's tree is built by one GPU thread and grows with the bins; the
+reference's grows with the bins that occur. The engine's column is a whole call on 2^18 values that use all bins alike.
 
 ## Table 4: codewords in 32 or 64 bits
 
-{words(results)}
-GB/s of the field's bytes, reference, encoding alone, over the fields whose codes fit 32 bits (8 of them for the
-width, so codes of up to 24). Why it differs: half the bytes are written in either case, but here a table of 1024
-words and a core's loads set the pace, not the bandwidth of a V100. The engine has no such words: its codes of at most
-12 bits go from a table right into the stream.
+[The table](table_4.csv): GB/s of the field's bytes, encoding alone, over the fields whose codes fit 32 bits (8 of them
+for the width). On a core, loads set the pace, not the bandwidth of a V100. The engine has no such words.
 
 ## Table 5: bit rate at about 85 dB, and zfp
 
 {rates(results)}
 zfp's rate is the one of {", ".join(str(r) for r in zfp_rates(results)) or "those tried"} bits whose mean PSNR is next
 to 85 dB. (HACC is not in the paper's table: "even when the bitrate is as high as 16, the PSNR is only about 20
-dB"{zfp_on_hacc(results)}.) Why it differs: {other}. {ranges_differ(results)}The reference pays for the outer
-layer of every tile, which is predicted from zeros; the engine has larger tiles that begin at their first value,
-groups of zeros that take a bit together, and a choice of orders. Here bits include the codebook and the lengths of
-chunks; the paper does not say.
+dB"{zfp_on_hacc(results)}.) (Compared with the paper: {other}.) {ranges_differ(results)}The reference predicts the
+outer layer of every tile from zeros; the engine has larger tiles that begin at their first value, groups of zeros that
+take a bit together, and a choice of orders.
 
 ## Table 6: chunks to deflate
 
-[The table](table_6.csv), with the paper's numbers.
-
-Reference: the first field of each dataset; its threads are its chunks. "Lost" is what chunks add to the codewords:
-each starts with a new 64-bit unit, and has its length in 32 bits. Why it differs: a chunk is a lane of NumPy's
-vectors, not a thread of a GPU. Few long chunks make short vectors, so both speeds fall with the chunk size, as the
-paper's do beyond its best; many short ones cost no time here, where on a V100 they do. The engine leaves no such
-choice: a tile has 32 substreams, a lane of a warp for each.
+[The table](table_6.csv): the first field of each dataset; the reference's threads are its chunks, lanes of NumPy's
+vectors. "Lost" is what chunks add to the codewords: each starts with a new 64-bit unit, and has its length in 32 bits.
+The engine has no such choice: a tile has 32 substreams, a lane of a warp for each.
 
 ## Table 7: stages
 
-[The table](table_7.csv), with the paper's numbers.
-
-GB/s of the field's bytes, codebook in milliseconds; all fields of a dataset. Compression is the paper's "kernel
-compression", without the way from the GPU. The rows of the engine are whole calls, the pass for the value range and
-checksums in them (that pass alone, GB/s: {ranges(results)}): on a CPU its stages are one pass over a tile in cache
-and have no times of their own. The reference's chunks are those that leave about 2 * 10^4 threads, the paper's best,
-or of 64 values where they would be shorter; coding is encoding and deflating. SZ and zfp take 4-D fields as 3-D. Why it
-differs: one or two cores, and for the reference NumPy, beside a V100. Stages compare within a row: as in the paper,
-coding is slower by far than quantising and counting. Small fields make NumPy's vectors short, and whole calls of the
-engine short enough that starting a thread shows.
+[The table](table_7.csv): GB/s of the field's bytes, codebook in milliseconds; all fields of a dataset. Compression is
+the paper's "kernel compression", without the way from the GPU. The rows of the engine are whole calls, with the pass
+for the value range (that pass alone, GB/s: {ranges(results)}) and checksums. The reference's chunks are those that
+leave about 2 * 10^4 threads, the paper's best, or of 64 values; coding is encoding and deflating. SZ and zfp take 4-D
+fields as 3-D.
 
 {pictures.get("throughput.png", "")}
 Bars of the paper: its kernels' throughput and its CPU-SZ on one core; the figure itself has the way over PCIe in it.
 
 ## Table 8: PSNR and SZ-1.4
 
-{qualities(results)}
-dB at {results.document["valrel"]:g}. The paper's point holds: dual-quantisation gives what the bound alone would give
-(84.77 dB, errors spread evenly over the bound) where values are spread, and more where many values lie within the
-bound of zero: they come back as zero, off by no more than they are large. SZ-1.4 quantises the distance from a
-prediction, which may be anything, so its errors spread there too. Why it differs: {other}, with other shares of
-zeros. In logarithms the most frequent value is not zero, and its distance to the next multiple of 2 eb, whatever it
-is, is the error of all that have it: a difference of either sign. Reference and engine quantise alike: their PSNR
-differs by ties and rounding alone.
+[The table](table_8.csv): dB at {results.document["valrel"]:g}. The paper's point holds: dual-quantisation gives what
+the bound alone would give (84.77 dB) where values are spread, and more where many values lie within the bound of zero,
+because they come back as zero. SZ-1.4 quantises the distance from a prediction, so its errors spread there too.
 
 ## Table 9: values near zero
 
-[The table](table_9.csv), with the paper's numbers.
-
-The fields that the paper shows, those of the same name here, and the three others here whose PSNR is highest. Why it
-differs: {other}.
+[The table](table_9.csv): the fields that the paper shows, those of the same name here, and the three others here whose
+PSNR is highest.
 
 ## The bound
 
@@ -842,11 +813,9 @@ looks at every value, and stores apart what would miss; its error never exceeds 
 ## Figures 6, 7, 8: rate-distortion
 
 {curves}
-A bit more gives zfp 6 dB more, whatever the field. The algorithm's curves rise steeply where a field is mostly zeros,
-as the paper says of QCLOUD, QICE and CLOUD: zeros stay predictable, and cost next to nothing, at any bound. The
-reference has at least one bit a value, a Huffman code's shortest; the engine has not, which is where their curves
-part on the left. On the right the reference's deltas outgrow its 1024 bins, and outliers are stored whole. Why it
-differs from the paper's curves: {other}, and zfp on the CPU, in the one mode that cuZFP has.""")
+A bit more gives zfp 6 dB more, whatever the field. The algorithm's curves rise steeply where a field is mostly zeros:
+these cost next to nothing at any bound. The reference has at least one bit a value, a Huffman code's shortest, which is
+where its curves and the engine's part on the left. On the right its deltas outgrow its 1024 bins.""")
 
 
 def zfp_on_hacc(results: Results) -> str:
@@ -949,11 +918,15 @@ def ranges(results: Results) -> str:
     )
 
 
+#: Tables that are files of their own, by their numbers in the paper.
+TABLES = ((3, codebook), (4, words), (6, chunks), (7, breakdown), (8, qualities), (9, near_zero))
+
+
 def write(document: Row, folder: Path) -> None:
     """Writes results.json, the figures (if matplotlib is installed) and README.md into an existing folder."""
     results = Results(document)
     (folder / "results.json").write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
-    for number_of_table, of in ((3, codebook), (6, chunks), (7, breakdown), (9, near_zero)):
+    for number_of_table, of in TABLES:
         runner.write_table(folder / f"table_{number_of_table}.csv", *of(results))
     figures = draw(results, folder) if importlib.util.find_spec("matplotlib") else []
     (folder / "README.md").write_text(report(results, figures))
