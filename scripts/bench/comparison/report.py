@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +204,7 @@ def kept(document: Document) -> str:
                 f"{len(broken)} of {len(measured)}",
                 f"{sum(row['violations'] for row in broken)}",
                 _error(worst),
-                ", ".join(dict.fromkeys(row["dataset"] for row in broken)) or "–",
+                _fields(dict.fromkeys(row["dataset"] for row in broken)) or "–",
             ]
         lines.append([tool, *cells, _failures(rows)])
     head = ["tool", "rows with values beyond the bound", "such values", "largest error / bound", "fields", "failed"]
@@ -228,15 +228,22 @@ def _failures(rows: Sequence[Row]) -> str:
             names = failed.setdefault(row["error"], [])
             if row["dataset"] not in names:
                 names.append(row["dataset"])
-    return "; ".join(f"{', '.join(names)}: {error}" for error, names in failed.items()).replace("|", "/") or "–"
+    return "; ".join(f"{_fields(names)}: {error}" for error, names in failed.items()).replace("|", "/") or "–"
+
+
+def _fields(names: Collection[str]) -> str:
+    return ", ".join(names) if len(names) < 4 else f"{len(names)} fields"
 
 
 def tools_table(document: Document) -> str:
-    lines = [
+    return table(["tool", "version", "bound it promises", "what its times include"], tool_lines(document))
+
+
+def tool_lines(document: Document) -> list[list[str]]:
+    return [
         [tool["name"], tool["version"] or tool["missing"] or "not run", tool["bound"], tool["timed"]]
         for tool in document["head"]["tools"]
     ]
-    return table(["tool", "version", "bound it promises", "what its times include"], lines)
 
 
 # ---------------------------------------------------------------------------------------------------------- texts
@@ -250,18 +257,15 @@ def conditions(document: Document) -> str:
     instruction_set = f", cusz with {head['instruction_set']}" if "instruction_set" in head else ""  # older results
     about = (
         f"- MB/s is 10^6 raw bytes per second, from memory to memory: the median of timed calls (repeat: "
-        f"{head['repeat']}{spread}) after a first, untimed one. Calls of less than 20 ms are repeated until 20 ms have "
-        "passed, and their mean counts as one timing: a single call on a small field mostly shows how cold the caches "
-        "were. All tools take turns in one process, whose malloc keeps freed memory, so tools that allocate what they "
-        "return pay for fresh pages only once. Memory is the growth of the process during a first compression, "
-        "including the archive.",
+        f"{head['repeat']}{spread}) after a first, untimed one. Shorter calls than 20 ms are repeated for 20 ms, and "
+        "their mean counts as one timing. All tools take turns in one process, whose malloc keeps freed memory. Memory "
+        "is the growth of the process during a first compression, including the archive.",
         "- Relative bounds are relative to the range of the values that are finite and not fill. cusz finds that range "
-        "itself, and its time includes this. So do SZ3, SZ2 and PFPL if all values count; if a field has fill values, "
-        "NaN or infinities, they are given the absolute bound, as the other tools always are. Those three determine "
-        "the range of f32 in f32, and are given a bound smaller by 1 in 2^22, so that none of them is blamed for the "
-        "rounding of a range. cusz and PFPL are told the fill value; the rest get the same array.",
-        "- Values beyond the bound are counted exactly, without tolerance; NaN, infinities and fill values are counted "
-        "if they do not come back bit for bit.",
+        "within its time, and so do SZ3, SZ2 and PFPL if all values count; these get a bound smaller by 1 in 2^22 for "
+        "f32, whose range they round. Otherwise tools are given the absolute bound. cusz and PFPL are told the fill "
+        "value.",
+        "- Values beyond the bound are counted exactly, without tolerance, and so are NaN, infinities and fill values "
+        "that do not come back bit for bit.",
     )
     machine = f"{head['system']}; Python {head['python']}, numpy {head['numpy']}."
     return "\n".join([f"{where(head)}{instruction_set};", machine, "", *(filled(text, "  ") for text in about)])
@@ -310,9 +314,13 @@ def compact(document: Document, folder: Path) -> str:
     """For the documentation: means and who kept the bound; what each field and bound gave is in files of a folder."""
     means = equal_psnr_means(document)
     at_psnr = ", ".join(f"{ours} {mean:.2f}" for ours, mean in means.items())
+    write_table(
+        folder / "bench_tools.csv", ["tool", "what its times include"], [line[::3] for line in tool_lines(document)]
+    )
     parts = [
         conditions(document),
-        tools_table(document),
+        table(["tool", "version", "bound it promises"], [line[:3] for line in tool_lines(document)]),
+        f"[What the times of each tool include]({folder.name}/bench_tools.csv).",
         filled(
             "How many times faster cusz is, and how many times smaller its archives are, with one thread: geometric "
             "mean (smallest to largest). Archives of others that break the bound are included."
