@@ -319,12 +319,18 @@ def main(
     report: Callable[[Document], str],
     section: str,
     page: Path,
+    tables: Callable[[Document], dict[str, tuple[Sequence[object], Sequence[Sequence[object]]]]] = lambda _: {},
     words: Sequence[str] | None = None,
 ) -> int:
+    """Runs a study. `tables`, head and lines by name, are printed, and written by --docs into the folder figures."""
     words = sys.argv[1:] if words is None else words
     if words[:1] == ["--rank"]:
         return run_rank(parts, Path(words[1]))
     given = options.parse_args(words)
     document = collect(given)
     runner.publish(document, report(document), given, section, page)
+    for name, cells in tables(document).items():
+        print(f"\n{runner.table(*cells)}")
+        if given.docs:
+            runner.write_table(page.parent / "figures" / name, *cells)
     return 0

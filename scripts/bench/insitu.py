@@ -30,6 +30,7 @@ from runner import Document, Row, filled, ms, significant, table
 import cusz_core
 
 PAGE = runner.PAGES / "in-situ.md"
+OVERHEAD_FILE = "insitu_overhead.csv"
 METHODS = (ALONE, "operator", "Writer", "Writer, asynchronous")
 BLOCKS_METHODS = METHODS[:3]
 OVERHEAD = ("range", "compress", "bytes", "operator", "Writer")
@@ -350,16 +351,16 @@ def write_table(rows: list[Row]) -> str:
     return table(head, lines)
 
 
-def overhead_table(rows: list[Row]) -> str:
+def overhead_table(document: Document) -> dict[str, tuple[list[str], list[list[str]]]]:
     lines = []
-    for row in rows:
+    for row in document.get("overhead", []):
         line = [row["where"], str(row["ranks"]), row["mode"], *(ms(row[f"{name}_seconds"]) for name in OVERHEAD)]
         for name in OVERHEAD[3:]:
             of_cpu = f" ({100 * row[f'{name}_cpu_excess']:.0f}%)" if row["ranks"] == 1 else ""
             line.append(f"{100 * row[f'{name}_excess']:.0f}%{of_cpu}")
         lines.append(line)
     head = ["where", "ranks", "mode", "range alone", "compressing alone", "bytes by ADIOS2", "operator", "Writer"]
-    return table([*head, "operator beyond the two", "Writer beyond the two"], lines)
+    return {OVERHEAD_FILE: ([*head, "operator beyond the two", "Writer beyond the two"], lines)} if lines else {}
 
 
 def read_table(rows: list[Row]) -> str:
@@ -416,7 +417,7 @@ def report(document: dict[str, Any]) -> str:
             "other). A Writer also finds the range of every block, before it compresses if the bound is relative, "
             "else meanwhile (with `ranges=False` not at all); compressing alone does so if the bound is relative."
         )
-        parts += ["## What a Writer adds", filled(text), overhead_table(document["overhead"])]
+        parts += ["## What a Writer adds", filled(text), f"[The table](figures/{OVERHEAD_FILE})."]
     if "read" in document:
         text = (
             f"A file of {WRITERS * BLOCKS_EACH} blocks: all of it, and boxes of {BOX}^3 at random positions. On the "
@@ -450,4 +451,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(in_ranks.main(parser(), PARTS, collect, report, "insitu", PAGE))
+    sys.exit(in_ranks.main(parser(), PARTS, collect, report, "insitu", PAGE, overhead_table))

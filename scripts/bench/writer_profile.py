@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import in_ranks
@@ -29,6 +29,7 @@ from runner import Document, Row, filled, significant, table
 import cusz_core
 
 PAGE = runner.PAGES / "writer.md"
+FILE = "writer_parts.csv"
 RANKS = (1, 2)
 PUT, REST = "put (Python)", "the rest (Python)"
 RANGES, AGREEING = "value ranges", "agreeing on bounds, on success"
@@ -157,13 +158,26 @@ def report(document: Document) -> str:
         f"medians of {head['repeat']}; a bound of {REL:g} of the range, one thread per rank. Microseconds per block of "
         "this rank. Columns: blocks on each of so many ranks, and the mode."
     )
-    names = [f"{row['cells']}^3, {row['blocks']} on each of {row['ranks']}, {row['mode']}" for row in rows]
-    lines = [[part, *(us(row, row["seconds"].get(part, 0.0)) for row in rows)] for part in PARTS]
-    lines.append(["**the step**", *(f"**{us(row, row['seconds']['whole'])}**" for row in rows)])
+    lines = [["the step", *(us(row, row["seconds"]["whole"]) for row in rows)]]
     lines.append(["compressing alone", *(us(row, row["seconds"]["compress"]) for row in rows)])
     lines.append(["the archives' bytes by ADIOS2 alone", *(us(row, row["seconds"]["bytes"]) for row in rows)])
     lines.append(["the step beyond these two", *(f"{100 * row['beyond']:.0f}%" for row in rows)])
-    return f"{filled(text)}\n\n{table(['', *names], lines)}"
+    more = f"[Every part of a step](figures/{FILE})."
+    return f"{filled(text)}\n\n{table(['', *names_of(rows)], lines)}\n\n{more}"
+
+
+def names_of(rows: Sequence[Row]) -> list[str]:
+    return [f"{row['cells']}^3, {row['blocks']} on each of {row['ranks']}, {row['mode']}" for row in rows]
+
+
+def parts_table(document: Document) -> dict[str, tuple[list[str], list[list[str]]]]:
+    rows = document["rows"]
+    return {
+        FILE: (
+            ["", *names_of(rows)],
+            [[part, *(us(row, row["seconds"].get(part, 0.0)) for row in rows)] for part in PARTS],
+        )
+    }
 
 
 def us(row: Row, seconds: float) -> str:
@@ -178,4 +192,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(in_ranks.main(parser(), {"rank": rank_rows}, collect, report, "profile", PAGE))
+    sys.exit(in_ranks.main(parser(), {"rank": rank_rows}, collect, report, "profile", PAGE, parts_table))

@@ -99,11 +99,11 @@ def test_a_run_writes_a_report_with_everything(out):
     assert rows["HACC", "x"]["chunks"][0]["threads"] == -(-2500 // 64)
     assert [row["bins"] for row in document["codebooks"]["rows"]] == list(report.CODEBOOK)
 
-    for name in ("| engine, spline |", "engine, spline: largest error / bound"):
-        assert name in text
+    assert "engine, spline: largest error / bound" in text
     tables = {n: (out / f"table_{n}.csv").read_text() for n, _ in report.TABLES}
     assert all(f"](table_{n}.csv)" in text for n in tables)
     assert '"engine, spline, CPU, 1 thread"' in tables[7]
+    assert 'HACC,"engine, spline",' in tables[5]
     assert "HACC,reference,2^6,4.0e+01," in tables[6]
     assert "QCLOUD,here,0,0,0,0," in tables[9]
     assert "times the bits of its spline codec" in text
@@ -130,7 +130,9 @@ def test_rates_of_zfp_and_psnr_beside_the_papers(out):
     wanted = -10 * math.log10((10**-8.4 + 10**-9.4) / 2)
     assert lines["Hurricane", "average"] == ["85.01", "86.96", "+1.95", f"{wanted:.2f}"]
     assert lines["Hurricane", "U"] == ["84.79", "84.79", "+0.00", "84.00"]
-    assert "| Nyx | paper | 2.49 | 12.8 | 86.0 | 6 | 5.3 | 85.1 | 2.41 |" in report.rates(results)
+    assert ["Nyx", "paper", *map(str, (2.49, 12.8, 86.0, 6, 5.3, 85.1, 2.41))] in [
+        [*map(str, line)] for line in report.rates(results)[1]
+    ]
     of_zfp = ["", "zfp here, 10 bits, 1 thread", *["–"] * 4, "0.250", "–", "–", "0.500"]
     assert of_zfp in report.breakdown(results)[1]
     folder = out.parent / "drawn"
