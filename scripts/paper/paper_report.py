@@ -769,10 +769,11 @@ for the width). On a core, loads set the pace, not the bandwidth of a V100. The 
 ## Table 5: bit rate at about 85 dB, and zfp
 
 [The table](table_5.csv). Of zfp it has the rate of
-{", ".join(str(r) for r in zfp_rates(results)) or "those tried"} bits whose mean PSNR is next to 85 dB. (HACC is not in the paper's table: "even when the bitrate is as high as 16, the PSNR is only about 20
-dB"{zfp_on_hacc(results)}.) (Compared with the paper: {other}.) {ranges_differ(results)}The reference predicts the
-outer layer of every tile from zeros; the engine has larger tiles that begin at their first value, groups of zeros that
-take a bit together, and a choice of orders.
+{", ".join(str(r) for r in zfp_rates(results)) or "those tried"} bits whose mean PSNR is next to 85 dB. (HACC is not in
+the paper's table: "even when the bitrate is as high as 16, the PSNR is only about 20 dB"{zfp_on_hacc(results)}.)
+(Compared with the paper: {other}.) {ranges_differ(results)}The reference predicts the outer layer of every tile from
+zeros; the engine has larger tiles that begin at their first value, groups of zeros that take a bit together, and a
+choice of orders.
 
 ## Table 6: chunks to deflate
 
