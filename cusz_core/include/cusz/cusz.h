@@ -309,17 +309,17 @@ typedef struct cusz_block {
     uint64_t n_valid; /* as min and max */
 } cusz_block;
 
-/* Compresses many blocks, as cusz_compress does each of them, with the same archives: for codes with hundreds of small
- * blocks, which a thread each compresses faster than all threads one after the other.
- *   params             of all blocks. Threads are shared out over blocks in host memory, and, with CUSZ_BACKEND_AUTO,
- *                      over blocks on a device if each has fewer than 2^17 values: they are copied to the host, as
+/* Compresses many blocks, to the same archives as cusz_compress. It is meant for codes with hundreds of small blocks: a
+ * thread for each block is faster than all threads on one block after the other.
+ *   params             of all blocks. Threads share out blocks in host memory. With CUSZ_BACKEND_AUTO they also share out
+ *                      blocks on a device if each has fewer than 2^17 values: these are copied to the host, because
  *                      launching kernels for them would take longer. Other blocks on a device are done one by one
  *   dtype, ndim        of all blocks
  *   count, blocks      all with the same struct_bytes
  *   with_ranges        nonzero: min, max and n_valid are asked for
  *   archives           host memory for all archives, which must not overlap the fields
- *   archives_capacity  at least the sum of cusz_max_archive_bytes() of the blocks; pages that no archive needs are not
- *                      touched, but for those that a block's archive takes before it is moved behind the one before
+ *   archives_capacity  at least the sum of cusz_max_archive_bytes() of the blocks; it touches only
+ *                      pages that archives need, or need until they are moved behind the archive before them
  * Errors: as cusz_compress, with the number of the first block that failed; UNSUPPORTED also for archives on a device.
  * The blocks' results and the contents of `archives` are undefined then. */
 CUSZ_API cusz_status cusz_compress_many(cusz_context* context, const cusz_params* params, cusz_dtype dtype,
