@@ -56,13 +56,17 @@ struct LatticeTile {
     constexpr std::uint32_t points() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
 };
 
-constexpr LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
+// number: of a type that the lattice's number of tiles fits.
+template <class Number>
+constexpr LatticeTile tile_of(const Lattice& lattice, Number number) {
     LatticeTile tile{};
     for (std::size_t a = 0; a < 4; ++a) {
-        tile.origin[a] = number % lattice.count[a] * lattice.edge[a];
+        const auto count = static_cast<Number>(lattice.count[a]);
+        const Number rest = number / count;
+        tile.origin[a] = std::uint64_t{number - rest * count} * lattice.edge[a];
         tile.edge[a] =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - tile.origin[a]));
-        number /= lattice.count[a];
+        number = rest;
     }
     return tile;
 }

@@ -25,25 +25,24 @@ __device__ T limited(T predicted) {
 }
 
 // Class 0 of a tile and what lies around it, of an array of the coarser lattice, or 0 where the lattice has nothing.
-// turn(): what becomes of each.
+// turn(): what becomes of each; of 0, 0.
 template <class Boxes, class From, class To, class Turn>
 __device__ void load_class_0(const Extents& stride, const TilePlace& place, const Boxes& boxes, const From* array,
                              To* box, const Turn& turn) {
-    using Tile = decltype(boxes.tile);
-    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
-    const auto load = [&](int (&x)[4], std::uint32_t steps) {
-        boxes.leave_margin(0, x);
-        To* const to = box + boxes.at(0, x);
-        const From* const from = array + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
-        const KnownPart known = known_part<axes>(place, 0, x);
-#pragma unroll(Tile::unrolled)
-        for (std::uint32_t k = 0; k < std::uint32_t{most_of_column}; ++k) {
-            if (k >= steps) break;
-            to[k * boxes.stride(0, along)] =
-                known.has(k) ? turn(from[static_cast<std::int64_t>(k * stride[along])]) : To{0};
-        }
-    };
-    for_columns<axes>([&](std::uint32_t a) { return boxes.length(0, a); }, load);
+    constexpr std::uint32_t axes = decltype(boxes.tile)::axes, along = column_axis<axes>;
+    const auto step = static_cast<std::int64_t>(stride[along]);
+    move_box<0>(
+        boxes,
+        [&](const int (&x)[4]) {
+            const From* const from = array + static_cast<std::int64_t>(place.coarse) + offset_along(x, stride);
+            const KnownPart known = known_part<axes>(place, 0, x);
+            return [=](std::uint32_t k) { return known.has(k) ? from[k * step] : From{0}; };
+        },
+        [&](const int (&x)[4]) {
+            To* const to = box + boxes.at(0, x);
+            const std::uint32_t apart = boxes.stride(0, along);
+            return [=](std::uint32_t k, From v) { to[k * apart] = turn(v); };
+        });
 }
 template <class Boxes, class T>
 __device__ void load_values(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes, T* value) {
@@ -103,15 +102,12 @@ __device__ auto predict(const TilePlace& place, const Boxes& boxes, v2::Curve cu
         constexpr std::uint32_t a = axis, source = c ^ 1u << a;
         const T* const at = of(source) + boxes.at(source, x);
         const auto s = static_cast<int>(boxes.stride(source, a));
-        const T near = at[0] + at[s];
-        T of_axis = near * T(0.5);
-        if (Boxes::before > 1 || curve != v2::Curve::linear) {
-            const T next = at[-s] + at[2 * s];
-            of_axis = (near * T(9) - next) * T(0.0625);
-            if constexpr (Boxes::before > 1)
-                if (x[a] >= place.begin[a] + 2 && x[a] + 3 < place.end[a])
-                    of_axis = ((near * T(150) - next * T(25)) + (at[-2 * s] + at[3 * s]) * T(3)) * T(1.0 / 256);
-        }
+        // Of both curves, without a branch, so that all loads of a point are on their way at a time.
+        const T near = at[0] + at[s], next = at[-s] + at[2 * s], cubic = (near * T(9) - next) * T(0.0625);
+        T of_axis = Boxes::before == 1 && curve == v2::Curve::linear ? near * T(0.5) : cubic;
+        if constexpr (Boxes::before > 1)
+            if (x[a] >= place.begin[a] + 2 && x[a] + 3 < place.end[a])
+                of_axis = ((near * T(150) - next * T(25)) + (at[-2 * s] + at[3 * s]) * T(3)) * T(1.0 / 256);
         sum = (c & ((1u << a) - 1)) == 0 ? of_axis : sum + of_axis;
     });
     if (std::popcount(c) == 2) sum *= T(0.5);
@@ -171,9 +167,10 @@ __device__ bool is_coded_after_all(T d, T p, const Quantiser<T>& q, T value) {
     return r > T{0} ? error <= T{0} : error >= T{0};
 }
 
-// What turns predictions into values, point by point. in_field: where it is in the field; of_point: its code. quick()
-// does it for most points and returns whether it has, and the code; otherwise slow() has to, with the same prediction, and
-// sets what is in place of the magnitude.
+// What turns predictions into values, point by point. in_field: where it is in the field; of_point: its code. given()
+// loads what a point is made of, which waits in the place of its value, so that all of a tile's are on their way at a
+// time. quick() does it for most points and returns whether it has, and the code; otherwise slow() has to, with the same
+// prediction, and sets what is in place of the magnitude.
 
 template <class T>
 struct DecodePoint {
@@ -183,12 +180,13 @@ struct DecodePoint {
     bool is_live;
 
     __device__ Code* codes() const { return of.codes; }
+    __device__ T given(std::int64_t, Code& code) const { return T(number(code)); }
     __device__ std::int32_t number(Code& code) const { return is_live ? static_cast<std::int16_t>(code) : 0; }
-    __device__ T value(T p, std::int32_t code) const { return p + static_cast<T>(code) * of.quantiser.step; }
-    __device__ bool quick(T& p, std::int64_t, Code& of_point, std::int32_t& code) const {
-        code = number(of_point);
+    __device__ T value(T p, T code) const { return p + code * of.quantiser.step; }
+    __device__ bool quick(T& p, T given, Code&, std::int32_t& code) const {
+        code = static_cast<std::int32_t>(given);
         if (code <= large_code) return false;
-        p = value(p, code);
+        p = value(p, given);
         return true;
     }
     __device__ void slow(T& p, std::int64_t in_field, Code& of_point, std::uint8_t& mark) const {
@@ -201,7 +199,7 @@ struct DecodePoint {
         if (code == large_code) { // may be a number that is one of the words
             const auto large = static_cast<std::int32_t>(bits_of(there));
             mark = magnitude_of_code(large);
-            p = value(p, large);
+            p = value(p, static_cast<T>(large));
             return;
         }
         const bool is_finite = magnitude(there) <= std::numeric_limits<T>::max();
@@ -236,10 +234,12 @@ struct CodePoint {
                                                          apart(of.quantiser.inv), apart(of.quantiser.special)} {}
 
     __device__ Code* codes() const { return of.points; }
-    __device__ static void put(const RecordedPoint& point, Code& of_point) { of_point = point.packed(of_point); }
-    __device__ bool quick(T& p, std::int64_t in_field, Code& of_point, std::int32_t& code) const {
+    __device__ T given(std::int64_t in_field, Code&) const { return of.original[in_field]; }
+    // By an addition that nobody waits for: of the code, the word has nothing yet.
+    __device__ static void put(const RecordedPoint& point, Code& of_point) { atomicOr(&of_point, point.packed(0)); }
+    __device__ bool quick(T& p, T given, Code& of_point, std::int32_t& code) const {
         T value;
-        if (!quantise(of.original[in_field], p, quantiser, value, code)) return false;
+        if (!quantise(given, p, quantiser, value, code)) return false;
         put({code, false}, of_point);
         p = value;
         return true;
@@ -313,6 +313,56 @@ __device__ __forceinline__ void put_lines(const DeviceLattice<T>& of, const Tile
                       put_column);
 }
 
+// Puts what the tile's points are made of where their values will be. meanwhile(): what can be done until it is there.
+template <class Boxes, class T, class Finish, class Meanwhile>
+__device__ __forceinline__ void give_points(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes,
+                                            T* value, const Finish& finish, const Meanwhile& meanwhile) {
+    using Tile = decltype(boxes.tile);
+    constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
+    const Tile& tile = boxes.tile;
+    const auto step = static_cast<std::int64_t>((along < axes ? 2 : 1) * of.lattice.field_stride[along]);
+    const auto for_all_classes = [&](const auto& use) {
+        for (std::uint32_t phase = 1; phase <= axes; ++phase) for_classes<axes>(phase, use);
+    };
+    // What the points of a column are made of: of k.
+    const auto given = [&](auto c, const int (&x)[4]) {
+        const ClassGroups<Tile> groups{tile, c};
+        const typename ClassGroups<Tile>::Column order(groups, x);
+        auto* const codes = finish.codes() + place.first_code + first_of_class(tile, c, false) + order.first;
+        const std::int64_t in_field =
+            static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, of.lattice.field_stride);
+        return [=, &finish](std::uint32_t k) {
+            return finish.given(in_field + k * step, codes[order(x[along] + static_cast<int>(k))]);
+        };
+    };
+    if constexpr (Tile::is_full && axes == 3) { // a thread has one column of each class
+        constexpr std::uint32_t n = Tile::n(0, 0), steps = Tile::n(0, along);
+        static_assert(n * Tile::n(0, 1) == tile_threads);
+        const int x[4] = {static_cast<int>(threadIdx.x % n), static_cast<int>(threadIdx.x / n), 0, 0};
+        T held[1u << axes][steps];
+        for_all_classes([&](auto c) {
+            const auto of_column = given(c, x);
+#pragma unroll
+            for (std::uint32_t k = 0; k < steps; ++k) held[c][k] = of_column(k);
+        });
+        meanwhile();
+        for_all_classes([&](auto c) {
+#pragma unroll
+            for (std::uint32_t k = 0; k < steps; ++k) value[boxes.at(c, x) + k * boxes.stride(c, along)] = held[c][k];
+        });
+    } else {
+        meanwhile();
+        for_all_classes([&](auto c) {
+            for_columns<axes>([&](std::uint32_t a) { return tile.n(c, a); },
+                              [&](const int (&x)[4], std::uint32_t count) {
+                                  const auto of_column = given(c, x);
+                                  for (std::uint32_t k = 0; k < count; ++k)
+                                      value[boxes.at(c, x) + k * boxes.stride(c, along)] = of_column(k);
+                              });
+        });
+    }
+}
+
 // Predicts a tile's points phase by phase; `finish` turns predictions into values. These are put where they belong.
 // Positions that the lattice does not have are computed like others, and nobody looks at them.
 template <bool wide, class Tile, class T, class Finish>
@@ -328,7 +378,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
     auto* const mark = reinterpret_cast<std::uint8_t*>(value + (adds_codes ? 2 * all - boxes.size(0) : all));
     for (std::uint32_t p = threadIdx.x; p < max_tile_values / 4; p += tile_threads)
         reinterpret_cast<std::uint32_t*>(mark)[p] = 0;
-    load_values(of, place, boxes, value);
+    give_points(of, place, boxes, value, finish, [&] { load_values(of, place, boxes, value); });
     __syncthreads();
     continue_class<0>(of.lattice, place, boxes, value);
     __syncthreads();
@@ -365,7 +415,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
                 p = limited(p);
                 if (beside_is_own && boxes.is_own_along(c, along, at[along])) {
                     std::int32_t code = 0;
-                    if (!finish.quick(p, in_field + k * step, of_column[order(at[along])], code)) left |= 1u << k;
+                    if (!finish.quick(p, value[to], of_column[order(at[along])], code)) left |= 1u << k;
                     if (of.fine != nullptr) mark[raster<Tile>(place, c, at)] = magnitude_of_code(code);
                 }
                 value[to] = p;

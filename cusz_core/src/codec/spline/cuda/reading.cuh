@@ -61,6 +61,9 @@ public:
         if (has_states_ && lane() < lanes_)
             state_ = payload_[first] | static_cast<std::uint32_t>(payload_[first + 1]) << 16;
         extra_units_ = has_states_ ? n_ - words_ : 0;
+        window_at_ = words_;
+        window_ = word_at(window_at_ + lane());
+        next_ = word_at(window_at_ + warp_lanes + lane());
         has_states_ = __all_sync(whole_warp, has_states_ && (lane() >= lanes_ || state_ >= v2::rans_low)) != 0;
     }
 
@@ -123,15 +126,23 @@ private:
         if (active) state_ = frequency * (state_ >> v2::rans_bits) + place;
         const bool is_empty = active && state_ < v2::rans_low;
         const std::uint32_t empty = __ballot_sync(whole_warp, is_empty);
-        if (is_empty) {
-            const std::uint32_t word = words_ + static_cast<std::uint32_t>(__popc(empty & ((1u << lane()) - 1)));
-            state_ = state_ << 16 | (word < n_ ? payload_[word] : 0);
-        }
+        const std::uint32_t ahead =
+            words_ - window_at_ + static_cast<std::uint32_t>(__popc(empty & ((1u << lane()) - 1)));
+        const std::uint32_t near = __shfl_sync(whole_warp, window_, static_cast<int>(ahead % warp_lanes)),
+                            far = __shfl_sync(whole_warp, next_, static_cast<int>(ahead % warp_lanes));
+        if (is_empty) state_ = state_ << 16 | (ahead < warp_lanes ? near : far);
         words_ += static_cast<std::uint32_t>(__popc(empty));
+        if (words_ - window_at_ < warp_lanes) return;
+        window_at_ += warp_lanes;
+        window_ = next_;
+        next_ = word_at(window_at_ + warp_lanes + lane());
     }
+    __device__ std::uint32_t word_at(std::uint32_t i) const { return i < n_ ? payload_[i] : 0; }
 
     const std::uint16_t* payload_;
     std::uint32_t n_, lanes_, state_ = v2::rans_low, words_, extra_units_, extra_bits_ = 0, live_;
+    // The next words: a lane has one of those from window_at_ on, and of the 32 behind them, which are not waited for.
+    std::uint32_t window_at_, window_, next_;
     bool has_states_;
 };
 
@@ -146,30 +157,30 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
     UnitError error = UnitError::none;
     for (std::uint32_t phase = 1; phase <= axes; ++phase) {
         std::uint32_t n_flags = 0;
-        for_classes<axes>(phase, [&](auto constant) {
+        const auto fixed_of = [&](auto constant, const auto& group, std::uint32_t slot) {
+            int x[4];
+            std::uint32_t number;
+            if (!ClassGroups<Tile>::point(group, slot, x, number)) return std::uint32_t{0};
+            return std::uint32_t{
+                a.of.codes[place.first_code + first_of_class(tile, constant, false) + group.first + number]};
+        };
+        for_groups_ahead<2, 1>(tile, phase, fixed_of, [&](auto constant, const auto& group, const auto& fixed) {
             constexpr std::uint32_t c = constant;
-            const ClassGroups<Tile> groups{tile, c};
-            const bool has_flags = points(tile, c) >= v2::least_with_flags;
-            const std::uint16_t* const fixed = a.of.codes + place.first_code + first_of_class(tile, c, false);
-            const std::uint32_t first = first_of_class(tile, c, true), n = groups.number();
-            for (std::uint32_t g = 0; g < n; ++g) {
-                const auto group = groups[g];
-                std::uint32_t weight = 0;
+            const std::uint32_t first = first_of_class(tile, c, true);
+            std::uint32_t weight = 0;
 #pragma unroll
-                for (std::uint32_t half = 0; half < v2::max_group_points; half += warp_lanes) {
-                    int x[4];
-                    std::uint32_t number;
-                    if (!ClassGroups<Tile>::point(group, half + lane(), x, number)) continue;
-                    const auto of_fixed = FixedContext::unpacked(fixed[group.first + number]);
-                    const std::uint32_t context = context_of<c>(of_fixed, boxes, code, x);
-                    shared.entry[first + group.first + number] = static_cast<std::uint8_t>(context);
-                    weight += weight_of(context);
-                }
-                if (!has_flags) continue;
-                weight = warp_sum(weight);
-                if (lane() == 0) shared.flag[n_flags] = static_cast<std::uint8_t>(group_context(weight));
-                ++n_flags;
+            for (std::uint32_t half = 0; half < 2; ++half) {
+                int x[4];
+                std::uint32_t number;
+                if (!ClassGroups<Tile>::point(group, half * warp_lanes + lane(), x, number)) continue;
+                const std::uint32_t context = context_of<c>(FixedContext::unpacked(fixed[half]), boxes, code, x);
+                shared.entry[first + group.first + number] = static_cast<std::uint8_t>(context);
+                weight += weight_of(context);
             }
+            if (points(tile, c) < v2::least_with_flags) return;
+            weight = warp_sum(weight);
+            if (lane() == 0) shared.flag[n_flags] = static_cast<std::uint8_t>(group_context(weight));
+            ++n_flags;
         });
         __syncwarp();
         unit.flags(tables, shared.flag, n_flags);

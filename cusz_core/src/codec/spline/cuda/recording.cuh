@@ -25,16 +25,6 @@ struct CountMemory {
     Array<std::uint32_t, 2 * v2::n_group_contexts> groups;
 };
 
-// Calls use(c, group) for the groups of a phase in coding order.
-template <class Tile, class Use>
-__device__ void for_groups_of(const Tile& tile, std::uint32_t phase, const Use& use) {
-    for_classes<Tile::axes>(phase, [&](auto c) {
-        const ClassGroups<Tile> groups{tile, c};
-        const std::uint32_t n = groups.number();
-        for (std::uint32_t g = 0; g < n; ++g) use(c, groups[g]);
-    });
-}
-
 // Replaces what contexts take from the coarser lattice by places, and counts what is coded if that is wanted.
 template <class T, class Memory, class Tile>
 __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, const std::uint16_t* sizes,
@@ -46,15 +36,21 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
     const auto points_of = [&](std::uint32_t c, std::uint32_t first) {
         return of.points + place.first_code + first_of_class(tile, c, false) + first;
     };
+    const auto word_of = [&](auto c, const auto& group, std::uint32_t slot) {
+        int x[4];
+        std::uint32_t number;
+        return ClassGroups<Tile>::point(group, slot, x, number) ? points_of(c, group.first)[number] : 0;
+    };
     bool live = false;
     for (std::uint32_t phase = 1; phase <= axes; ++phase)
-        for_groups_of(tile, phase, [&](auto constant, const auto& group) {
+        for_groups_ahead<4, 4>(tile, phase, word_of, [&](auto constant, const auto& group, const auto& word) {
             constexpr std::uint32_t c = constant;
-            for (std::uint32_t half = 0; half < v2::max_group_points; half += warp_lanes) {
+#pragma unroll
+            for (std::uint32_t j = 0; j < 2; ++j) {
                 int x[4];
                 std::uint32_t number;
-                if (!ClassGroups<Tile>::point(group, half + lane(), x, number)) continue;
-                const RecordedPoint point(points_of(c, group.first)[number]);
+                if (!ClassGroups<Tile>::point(group, j * warp_lanes + lane(), x, number)) continue;
+                const RecordedPoint point(word[j]);
                 live = live || !point.is_zero();
                 if constexpr (c != (1u << axes) - 1)
                     code[boxes.at(c, x)] = NearCode::of(point.is_missing ? 0 : point.code, point.is_missing);
@@ -65,7 +61,7 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
     record.live = 1;
     __syncwarp();
     for (std::uint32_t phase = 1; phase <= axes; ++phase)
-        for_groups_of(tile, phase, [&](auto constant, const auto& group) {
+        for_groups_ahead<2, 1>(tile, phase, word_of, [&](auto constant, const auto& group, const auto& word) {
             constexpr std::uint32_t c = constant;
             std::uint32_t weight = 0, context[2]{}, symbol[2]{}, extra_bits = 0;
             bool is_inside[2]{}, significant = false;
@@ -74,13 +70,12 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
                 int x[4];
                 std::uint32_t number;
                 if (!ClassGroups<Tile>::point(group, j * warp_lanes + lane(), x, number)) continue;
-                std::uint32_t& word = points_of(c, group.first)[number];
-                const RecordedPoint point(word);
-                const auto fixed = FixedContext::unpacked(word & RecordedPoint::context_mask);
+                const RecordedPoint point(word[j]);
+                const auto fixed = FixedContext::unpacked(word[j] & RecordedPoint::context_mask);
                 is_inside[j] = true;
                 context[j] = context_of<c>(fixed, boxes, code, x);
                 symbol[j] = symbol_of_point(point);
-                word = point.packed(context[j]);
+                points_of(c, group.first)[number] = point.packed(context[j]);
                 weight += weight_of(context[j]);
                 significant = significant || !point.is_zero();
                 if (symbol[j] == v2::verbatim)

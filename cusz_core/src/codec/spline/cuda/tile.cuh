@@ -106,14 +106,19 @@ struct ClassGroups {
         std::uint32_t origin[4], length[4];
         std::uint32_t first, n; // in the order of the class
     };
-    __device__ constexpr Place operator[](std::uint32_t g) const {
+    __device__ constexpr Place operator[](std::uint32_t number) const {
         Place place{};
+        std::uint32_t g = number;
         place.n = 1;
         for (std::uint32_t a = 0; a < 4; ++a) {
             place.origin[a] = g % along(a) * edge(a);
             place.length[a] = length(a, place.origin[a]);
             place.n *= place.length[a];
             g /= along(a);
+        }
+        if constexpr (Tile::is_full) {
+            place.first = number * v2::max_group_points;
+            return place;
         }
         // All groups of the layers before this one; in its layer those of the rows before; in its row those before.
         std::uint32_t before = 1;
@@ -142,11 +147,13 @@ struct ClassGroups {
     }
     // The numbers of a column's points: first + operator(). In full tiles the latter is the same for all columns.
     struct Column {
-        const ClassGroups& groups;
+        const Tile& tile;
+        std::uint32_t c;
         int x[4];
         std::uint32_t first;
 
-        __device__ Column(const ClassGroups& all, const int (&at)[4]) : groups(all), x{at[0], at[1], at[2], at[3]} {
+        __device__ Column(const ClassGroups& groups, const int (&at)[4])
+            : tile(groups.tile), c(groups.c), x{at[0], at[1], at[2], at[3]} {
             x[column_axis<Tile::axes>] = 0;
             first = Tile::is_full ? groups.order(x) : 0;
         }
@@ -154,25 +161,52 @@ struct ClassGroups {
             int at[4] = {x[0], x[1], x[2], x[3]};
             if (Tile::is_full) at[0] = at[1] = at[2] = at[3] = 0;
             at[column_axis<Tile::axes>] = along;
-            return groups.order(at);
+            return ClassGroups{tile, c}.order(at);
         }
     };
     // Half coordinates of a slot, and its number among those of the group that are not empty. Returns whether it is not.
     __device__ static constexpr bool point(const Place& place, std::uint32_t slot, int (&x)[4], std::uint32_t& number) {
         bool is_inside = true;
         std::uint32_t step = 1;
-        number = 0;
+        number = Tile::is_full ? slot : 0;
         for (std::uint32_t a = 0; a < 4; ++a) {
             const std::uint32_t in_group = slot % edge(a);
             is_inside = is_inside && in_group < place.length[a];
             x[a] = static_cast<int>(place.origin[a] + in_group);
-            number += in_group * step;
+            if (!Tile::is_full) number += in_group * step;
             step *= place.length[a];
             slot /= edge(a);
         }
-        return is_inside;
+        return Tile::is_full || is_inside;
     }
 };
+
+// Calls use(c, group, given) for the groups of a phase in coding order, by a warp. given: of each lane, what load(c, group,
+// slot) has for its one or two slots of a group, which is on its way `ahead` groups before it is used.
+template <int ahead, int unrolled, class Tile, class Load, class Use>
+__device__ __forceinline__ void for_groups_ahead(const Tile& tile, std::uint32_t phase, const Load& load,
+                                                 const Use& use) {
+    for_classes<Tile::axes>(phase, [&](auto c) {
+        const ClassGroups<Tile> groups{tile, c};
+        const std::uint32_t n = groups.number();
+        using Given = Array<decltype(load(c, groups[0], 0u)), 2>;
+        Given given[ahead];
+        const auto fetch = [&](std::uint32_t g) {
+            const auto group = groups[g];
+            return Given{{load(c, group, lane()), load(c, group, lane() + warp_lanes)}};
+        };
+#pragma unroll
+        for (std::uint32_t g = 0; g < ahead; ++g) given[g] = g < n ? fetch(g) : Given{};
+#pragma unroll(unrolled)
+        for (std::uint32_t g = 0; g < n; ++g) {
+            const Given now = given[0];
+#pragma unroll
+            for (int i = 1; i < ahead; ++i) given[i - 1] = given[i];
+            if (g + ahead < n) given[ahead - 1] = fetch(g + ahead);
+            use(c, groups[g], now);
+        }
+    });
+}
 
 // One array for each class, with so many positions more before and behind it along active axes that it is even along.
 template <class Tile, std::uint32_t of_before, std::uint32_t of_behind>
@@ -241,6 +275,51 @@ __device__ __forceinline__ void for_columns(const Length& length, const Use& use
     }
 }
 
+// Moves a class's box: put(x)(k, load(x)(k)) for positions k from x on, along columns. By a block. Of full tiles of three
+// axes, all loads of a thread are on their way before the first of them is waited for.
+template <std::uint32_t c, class Boxes, class Load, class Put>
+__device__ __forceinline__ void move_box(const Boxes& boxes, const Load& load, const Put& put) {
+    using Tile = decltype(boxes.tile);
+    constexpr std::uint32_t axes = Tile::axes;
+    if constexpr (Tile::is_full && axes == 3) {
+        constexpr Boxes full{Tile{}};
+        constexpr std::uint32_t steps = full.length(c, 2), columns = full.length(c, 0) * full.length(c, 1),
+                                rounds = (columns + tile_threads - 1) / tile_threads;
+        int x[4] = {};
+        std::remove_cvref_t<decltype(load(x)(0u))> held[rounds][steps] = {};
+        const auto for_own = [&](const auto& use) {
+#pragma unroll
+            for (std::uint32_t r = 0; r < rounds; ++r) {
+                const std::uint32_t column = threadIdx.x + r * tile_threads;
+                if (column >= columns) continue;
+                x[0] = static_cast<int>(column % full.length(c, 0));
+                x[1] = static_cast<int>(column / full.length(c, 0));
+                x[2] = x[3] = 0;
+                boxes.leave_margin(c, x);
+                use(held[r]);
+            }
+        };
+        for_own([&](auto& of_column) {
+            const auto from = load(x);
+#pragma unroll
+            for (std::uint32_t k = 0; k < steps; ++k) of_column[k] = from(k);
+        });
+        for_own([&](const auto& of_column) {
+            const auto to = put(x);
+#pragma unroll
+            for (std::uint32_t k = 0; k < steps; ++k) to(k, of_column[k]);
+        });
+    } else {
+        for_columns<axes>([&](std::uint32_t a) { return boxes.length(c, a); },
+                          [&](int (&x)[4], std::uint32_t steps) {
+                              boxes.leave_margin(c, x);
+                              const auto from = load(x);
+                              const auto to = put(x);
+                              for (std::uint32_t k = 0; k < steps; ++k) to(k, from(k));
+                          });
+    }
+}
+
 // Where a tile lies. Half coordinates are relative to it.
 struct TilePlace {
     std::uint64_t field, fine, coarse; // offsets of its first point
@@ -251,17 +330,20 @@ struct TilePlace {
     bool is_full;
 };
 
-// The tile with this number; by one thread.
+// The tile with this number; by one thread, for which others wait: so no division is of 64 bits, as there are fewer than
+// 2^32 tiles in a device's memory.
 template <class T>
 __device__ TilePlace place_of(const DeviceLattice<T>& of, std::uint64_t number) {
-    const Lattice& lattice = of.lattice;
-    const LatticeTile tile = tile_of(lattice, number);
     TilePlace place{};
+    UnitPlace unit{};
+    if (of.units != nullptr) unit = of.units[number / v2::tiles_of_unit];
+    const Lattice& lattice = of.lattice;
+    const LatticeTile tile = tile_of(lattice, static_cast<std::uint32_t>(number));
     place.is_full = true;
-    std::uint64_t before = 1, behind = tile.points();
+    std::uint64_t before = 1;
     for (std::uint32_t a = 0; a < 4; ++a) {
         const bool active = lattice.is_active(a);
-        const std::uint64_t origin = tile.origin[a], half = origin / (active ? 2 : 1);
+        const std::uint64_t origin = tile.origin[a], half = active ? origin / 2 : origin;
         place.edge[a] = tile.edge[a];
         place.is_full = place.is_full && tile.edge[a] == tile_edges(lattice.n_active)[a];
         place.field += origin * lattice.field_stride[a];
@@ -271,15 +353,13 @@ __device__ TilePlace place_of(const DeviceLattice<T>& of, std::uint64_t number) 
         const std::uint64_t left = lattice.coarse_extent(a) - half;
         place.begin[a] = -static_cast<int>(std::min<std::uint64_t>(half, 2 * max_tile_values));
         place.end[a] = static_cast<int>(std::min<std::uint64_t>(left, 2 * max_tile_values));
-        behind /= tile.edge[a];
+        std::uint32_t behind = 1;
+        for (std::uint32_t b = a + 1; b < 4; ++b) behind *= tile.edge[b];
         place.first_code += before * origin * behind;
         before *= lattice.extent[a];
     }
     place.live = 1;
-    if (of.units != nullptr) {
-        const UnitPlace& unit = of.units[number / v2::tiles_of_unit];
-        place.live = unit.n == 0 ? 0 : of.payloads[unit.begin] >> number % v2::tiles_of_unit & 1;
-    }
+    if (of.units != nullptr) place.live = unit.n == 0 ? 0 : of.payloads[unit.begin] >> number % v2::tiles_of_unit & 1;
     return place;
 }
 // Whether the lattice has a class's position.

@@ -9,6 +9,7 @@ namespace cusz::cuda {
 // By a warp: the sum of a unit's words, which are copied if there is a target.
 __device__ inline std::uint64_t weigh_unit(const std::uint16_t* units, std::uint32_t n, std::uint16_t* target) {
     std::uint64_t sum = 0;
+#pragma unroll 4
     for (std::uint32_t i = lane(); 2 * i < n; i += warp_lanes) {
         const std::uint32_t low = units[2 * i], high = 2 * i + 1 < n ? units[2 * i + 1] : 0;
         sum += std::uint64_t{low | high << 16} * checksum_weight(i);

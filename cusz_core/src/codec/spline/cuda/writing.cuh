@@ -94,10 +94,18 @@ private:
 template <class T, class Tile>
 __device__ void list_tile(const WriteArguments<T>& a, const WriteTables& tables, const Tile& tile,
                           const TilePlace& place, ExtraBitsWriter& extra) {
+    const auto words_of = [&](std::uint32_t c, std::uint32_t first) {
+        return a.of.points + place.first_code + first_of_class(tile, c, false) + first;
+    };
+    const auto word_of = [&](auto c, const auto& group, std::uint32_t slot) {
+        int x[4];
+        std::uint32_t number;
+        return ClassGroups<Tile>::point(group, slot, x, number) ? words_of(c, group.first)[number] : 0;
+    };
     for (std::uint32_t phase = 1; phase <= Tile::axes; ++phase)
-        for_groups_of(tile, phase, [&](auto constant, const auto& group) {
+        for_groups_ahead<2, 1>(tile, phase, word_of, [&](auto constant, const auto& group, const auto& word) {
             constexpr std::uint32_t c = constant;
-            std::uint32_t* const words = a.of.points + place.first_code + first_of_class(tile, c, false) + group.first;
+            std::uint32_t* const words = words_of(c, group.first);
             std::uint32_t weight = 0, entry[2]{}, numbers[2]{};
             bool is_inside[2]{}, significant = false;
 #pragma unroll
@@ -105,8 +113,8 @@ __device__ void list_tile(const WriteArguments<T>& a, const WriteTables& tables,
                 int x[4];
                 is_inside[j] = ClassGroups<Tile>::point(group, j * warp_lanes + lane(), x, numbers[j]);
                 if (!is_inside[j]) continue;
-                const RecordedPoint point(words[numbers[j]]);
-                weight += weight_of(words[numbers[j]] & RecordedPoint::context_mask);
+                const RecordedPoint point(word[j]);
+                weight += weight_of(word[j] & RecordedPoint::context_mask);
                 significant = significant || !point.is_zero();
             }
             const bool has_flag = points(tile, c) >= v2::least_with_flags;
@@ -123,10 +131,9 @@ __device__ void list_tile(const WriteArguments<T>& a, const WriteTables& tables,
                 std::uint32_t bits = 0;
                 std::uint64_t value = 0;
                 if (is_inside[j] && is_coded) {
-                    const std::uint32_t word = words[numbers[j]];
-                    const RecordedPoint point(word);
+                    const RecordedPoint point(word[j]);
                     const std::uint32_t table =
-                        tables.table_of[(phase - 1) * 128 + (word & RecordedPoint::context_mask)];
+                        tables.table_of[(phase - 1) * 128 + (word[j] & RecordedPoint::context_mask)];
                     std::uint32_t symbol = symbol_of_point(point);
                     if (!point.is_missing && a.intervals[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
                     entry[j] = table << 8 | symbol;
@@ -155,19 +162,22 @@ __device__ void list_tile(const WriteArguments<T>& a, const WriteTables& tables,
 // Codes a tile whose points are entries, the last phase first.
 template <class T, class Tile, class Memory>
 __device__ void write_tile(const WriteArguments<T>& a, const Tile& tile, Memory& shared, UnitWriter& writer) {
+    const auto word_of = [&](auto c, const auto& group, std::uint32_t i) { // in coding order
+        return i < group.n ? a.of.points[shared.place.first_code + first_of_class(tile, c, false) + group.first + i]
+                           : 0;
+    };
     for (std::uint32_t phase = Tile::axes; phase > 0; --phase) {
         std::uint32_t n_values = 0, n_flags = 0;
-        for_groups_of(tile, phase, [&](auto constant, const auto& group) {
-            constexpr std::uint32_t c = constant;
-            const std::uint32_t* const words =
-                a.of.points + shared.place.first_code + first_of_class(tile, c, false) + group.first;
-            const std::uint32_t flag = words[0] >> 16;
-            const bool is_coded = (words[0] & 0xFFFF) != not_coded;
+        for_groups_ahead<4, 4>(tile, phase, word_of, [&](auto, const auto& group, const auto& word) {
+            const std::uint32_t first = __shfl_sync(whole_warp, word[0], 0), flag = first >> 16;
+            const bool is_coded = (first & 0xFFFF) != not_coded;
             if (flag != 0 && lane() == 0) shared.flag[n_flags] = static_cast<std::uint16_t>(flag - 1);
             n_flags += flag != 0 ? 1 : 0;
             if (!is_coded) return;
-            for (std::uint32_t i = lane(); i < group.n; i += warp_lanes)
-                shared.entry[n_values + i] = static_cast<std::uint16_t>(words[i]);
+#pragma unroll
+            for (std::uint32_t j = 0; j < 2; ++j)
+                if (j * warp_lanes + lane() < group.n)
+                    shared.entry[n_values + j * warp_lanes + lane()] = static_cast<std::uint16_t>(word[j]);
             n_values += group.n;
         });
         __syncwarp();
