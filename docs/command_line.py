@@ -25,7 +25,8 @@ def _section(parser: argparse.ArgumentParser, name: str, sub: argparse.ArgumentP
     yield f"{text[:1].upper()}{text[1:].rstrip('.')}."
     yield f"```text\n{' '.join(sub.format_usage().removeprefix('usage: ').split())}\n```"
     for group in sub._action_groups:
-        actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
+        shown = (action for action in group._group_actions if action.help != argparse.SUPPRESS)
+        actions = [action for action in shown if not isinstance(action, argparse._HelpAction)]
         if actions and group.title and group.title not in ("positional arguments", "options"):
             yield f"{group.title[:1].upper()}{group.title[1:]}:"
         if actions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import sys
@@ -186,11 +187,10 @@ def test_the_page_of_the_command_line_has_every_option_of_every_command() -> Non
     assert len(sections) == len(commands)
     for (name, sub), section in zip(commands.items(), sections, strict=True):
         assert section.startswith(f"cusz {name}\n")
-        options = [
-            option for action in sub._actions for option in action.option_strings if option not in ("-h", "--help")
-        ]
-        for option in options:
-            assert re.search(rf"`{option}[ `]", section), (name, option)
+        assert argparse.SUPPRESS not in section
+        for action in sub._actions:
+            if action.help != argparse.SUPPRESS and action.dest != "help":
+                assert all(re.search(rf"`{option}[ `]", section) for option in action.option_strings), (name, action)
 
 
 def test_what_is_no_declaration_is_refused() -> None:

@@ -56,19 +56,24 @@ class _Moved(argparse.Action):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
-    parser.add_argument("fields", type=Path, nargs="+", metavar="FIELD", help=".npy file")
-    parser.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
+    parser.add_argument("fields", type=Path, nargs="+", metavar="FIELD", help=".npy files")
+    text = "error bounds (default: 1e-2 1e-3 1e-4)"
+    parser.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help=text)
     parser.add_argument(
-        "--mode", choices=("abs", "rel"), default="rel", help="rel (default): relative to the value range; or abs"
+        "--mode",
+        choices=("abs", "rel"),
+        default="rel",
+        help="rel (default): relative to the value range; abs: in the field's unit",
     )
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
+    text = "numbers of CPU threads (default: 1 2)"
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help=text)
     parser.add_argument(
         "--repeat", type=int, default=5, help="number of timed calls; the median is reported (default: 5)"
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="cast the fields")
+    parser.add_argument("--dtype", choices=DTYPES, help="cast the fields to this type")
     parser.add_argument("--fill", type=number, help='value that stands for "no data" in the fields')
-    parser.add_argument("--csv", type=Path, metavar="FILE")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows to this file, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, too")
     for option in _MOVED:
         parser.add_argument(option, action=_Moved, nargs="?", help=argparse.SUPPRESS)
 

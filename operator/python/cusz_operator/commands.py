@@ -82,7 +82,9 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
         help="repeat for more variables; level{0..4}/{rho,u} stands for ten, and with --from RUN.bp level*/rho for "
         "those of the run",
     )
-    parser.add_argument("--eb", action="append", type=number, help="once for all, or once per variable")
+    parser.add_argument(
+        "--eb", action="append", type=number, help="error bound: once for all variables, or once for each"
+    )
     parser.add_argument(
         "--from",
         dest="example",
@@ -98,7 +100,10 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument("--psnr", type=number, metavar="DB", help="with --from: the largest bound with this PSNR")
     chosen.add_argument("--ratio", type=number, metavar="R", help="with --from: the smallest bound with this ratio")
     parser.add_argument(
-        "--mode", action="append", choices=TABLE["mode"].choices, help="the same; rel is per block (default: abs)"
+        "--mode",
+        action="append",
+        choices=TABLE["mode"].choices,
+        help="of --eb, once for all variables, or once for each; rel is per block (default: abs)",
     )
     parser.add_argument("--engine", default="BP5", help="ADIOS2 engine: BP5 (default), BP4 or SST")
     parser.add_argument("--io", default="SimulationOutput", help="name that the program passes to DeclareIO")
