@@ -771,9 +771,7 @@ for the width). On a core, loads set the pace, not the bandwidth of a V100. The 
 [The table](table_5.csv). Of zfp it has the rate of
 {", ".join(str(r) for r in zfp_rates(results)) or "those tried"} bits whose mean PSNR is next to 85 dB. (HACC is not in
 the paper's table: "even when the bitrate is as high as 16, the PSNR is only about 20 dB"{zfp_on_hacc(results)}.)
-(Compared with the paper: {other}.) {ranges_differ(results)}The reference predicts the outer layer of every tile from
-zeros; the engine has larger tiles that begin at their first value, groups of zeros that take a bit together, and a
-choice of orders.
+(Compared with the paper: {other}.) {ranges_differ(results)}
 
 ## Table 6: chunks to deflate
 
@@ -813,9 +811,8 @@ looks at every value, and stores apart what would miss; its error never exceeds 
 ## Figures 6, 7, 8: rate-distortion
 
 {curves}
-A bit more gives zfp 6 dB more, whatever the field. The algorithm's curves rise steeply where a field is mostly zeros:
-these cost next to nothing at any bound. The reference has at least one bit a value, a Huffman code's shortest, which is
-where its curves and the engine's part on the left. On the right its deltas outgrow its 1024 bins.""")
+A bit more gives zfp 6 dB more. The algorithm's curves rise steeply where a field is mostly zeros. The reference has at
+least one bit a value, which is where its curves and the engine's part on the left.""")
 
 
 def zfp_on_hacc(results: Results) -> str:
