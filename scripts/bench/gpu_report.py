@@ -13,7 +13,7 @@ from runner import PAGES, Document, Row, filled, mean_ratios, ratios, significan
 
 OURS = "cusz_core"
 RESULTS = Path(__file__).with_name("results")
-NOT_MEASURED = "Not measured on a GPU yet: no speed of the CUDA engine is known."
+NOT_MEASURED = "Not measured on a GPU yet: no speed of the CUDA backend is known."
 
 #: Members of every row; rows of other tools need no more.
 COLUMNS = (

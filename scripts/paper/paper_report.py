@@ -710,7 +710,7 @@ def report(results: Results, figures: Sequence[tuple[str, str]]) -> str:
     pictures = {name: f"![{caption}]({name})\n\n{caption}\n" for name, caption in figures}
     curves = "\n".join(text for name, text in pictures.items() if name.startswith("rate"))
     gpu = (
-        f"The engine's times are those of its CPU engine: {head['gpu_missing']}."
+        f"The engine's times are those of its CPU backend: {head['gpu_missing']}."
         if head["gpu_missing"]
         else f"GPU: {head['gpu']}."
     )

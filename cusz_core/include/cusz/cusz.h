@@ -163,7 +163,7 @@ CUSZ_API const char* cusz_predictor_name(int32_t predictor);
 CUSZ_API const char* cusz_coder_name(int32_t coder);
 /* The number of threads that threads = 0 currently stands for in this process. */
 CUSZ_API int32_t cusz_default_threads(void);
-/* The widest instruction set that the CPU engine uses in this process: "baseline", "avx2" or "avx512". The environment
+/* The widest instruction set that the CPU backend uses in this process: "baseline", "avx2" or "avx512". The environment
  * variable CUSZ_SIMD requests one of them; archives and values are the same with all of them. */
 CUSZ_API const char* cusz_instruction_set(void);
 /* Nonzero if this build has the backend (CUSZ_BACKEND_CPU: always). */
