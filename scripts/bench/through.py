@@ -159,11 +159,9 @@ def text_of(document: Document, door: str, folder: Path | None) -> str:
     about = document["head"]
     conditions = (
         f"{runner.where(about)}, cusz with {about['instruction_set']}; "
-        f"{about['system']}; Python {about['python']}, numpy {about['numpy']}. MB/s is 10^6 raw bytes per second for a "
-        "whole file: open, create and write or read one dataset, close, in the page cache; the median of "
-        f"{about['repeat']}, one thread. Ratios are of raw bytes to those of the whole file. Chunks are halves of the "
-        "field along its longest axis, until they have at most 2^20 values. All are given the absolute bound; a fill "
-        "value is declared for the dataset."
+        f"{about['system']}; Python {about['python']}, numpy {about['numpy']}. Whole files, in the page cache: opened, "
+        f"written or read, closed; medians of {about['repeat']}, one thread. Chunks have at most 2^20 values. All are "
+        "given the absolute bound; a fill value is declared for the dataset."
     )
     codecs = ", ".join(f"{codec} ({of})" for codec, of in about["codecs"][door].items())
     parts = [filled(text) for text in (conditions, f"{about['doors'][door]}; {codecs}.")]
@@ -177,7 +175,7 @@ def text_of(document: Document, door: str, folder: Path | None) -> str:
 def tables_of(document: Document) -> Iterator[str]:
     meaning = (
         "How many times faster cusz writes (compress) and reads (decompress), and how many times smaller its files "
-        "are: geometric mean (smallest to largest). Files of others that break the bound are included."
+        "are: geometric mean (smallest to largest), files that break the bound included."
     )
     yield filled(meaning)
     yield report.summary(document)

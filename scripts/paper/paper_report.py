@@ -714,7 +714,9 @@ def report(results: Results, figures: Sequence[tuple[str, str]]) -> str:
         if head["gpu_missing"]
         else f"GPU: {head['gpu']}."
     )
-    other = "the front of the fields alone, where they are large" if head["sdrbench"] else "other fields"
+    other = (
+        "the front of the fields alone, where they are large" if head["sdrbench"] else "other fields than the paper's"
+    )
     where = f"The fields are {'files of SDRBench.' if head['sdrbench'] else PROXIES}"
     skipped = "".join(f"- left out: {row['dataset']} `{row['field']}`: {row['error']}\n" for row in results.skipped)
     skipped += "\n" if skipped else ""
@@ -756,50 +758,32 @@ In short:
 {fields_table(results)}
 {where}
 
-{skipped}## Table 3: constructing a codebook
+{skipped}## The other tables
 
-{codebook_source} [The table](table_3.csv). The paper's tree is built by one GPU thread and grows with the bins; the
-reference's grows with the bins that occur. The engine's column is a whole call on 2^18 values that use all bins alike.
+Each has the paper's numbers beside those measured here.
 
-## Table 4: codewords in 32 or 64 bits
-
-[The table](table_4.csv): GB/s of the field's bytes, encoding alone, over the fields whose codes fit 32 bits (8 of them
-for the width). On a core, loads set the pace, not the bandwidth of a V100. The engine has no such words.
-
-## Table 5: bit rate at about 85 dB, and zfp
-
-[The table](table_5.csv). Of zfp it has the rate of
-{", ".join(str(r) for r in zfp_rates(results)) or "those tried"} bits whose mean PSNR is next to 85 dB. (HACC is not in
-the paper's table: "even when the bitrate is as high as 16, the PSNR is only about 20 dB"{zfp_on_hacc(results)}.)
-(Compared with the paper: {other}.) {ranges_differ(results)}
-
-## Table 6: chunks to deflate
-
-[The table](table_6.csv): the first field of each dataset; the reference's threads are its chunks, lanes of NumPy's
-vectors. "Lost" is what chunks add to the codewords: each starts with a new 64-bit unit, and has its length in 32 bits.
-The engine has no such choice: a tile has 32 substreams, a lane of a warp for each.
-
-## Table 7: stages
-
-[The table](table_7.csv): GB/s of the field's bytes, codebook in milliseconds; all fields of a dataset. Compression is
-the paper's "kernel compression", without the way from the GPU. The rows of the engine are whole calls, with the pass
-for the value range (that pass alone, GB/s: {ranges(results)}) and checksums. The reference's chunks are those that
-leave about 2 * 10^4 threads, the paper's best, or of 64 values; coding is encoding and deflating. SZ and zfp take 4-D
-fields as 3-D.
+- [Table 3](table_3.csv), constructing a codebook. {codebook_source} The engine's column is a whole call on 2^18 values
+  that use all bins alike.
+- [Table 4](table_4.csv), codewords in 32 or 64 bits: GB/s of the field's bytes, encoding alone, over the fields whose
+  codes fit 32 bits (8 of them for the width). The engine has no such words.
+- [Table 5](table_5.csv), bit rate at about 85 dB. zfp has the rate of
+  {", ".join(str(r) for r in zfp_rates(results)) or "those tried"} bits whose mean PSNR is next to 85 dB.
+  (HACC is not in the paper's table: "even when the bitrate is as high as 16, the PSNR is only about 20
+  dB"{zfp_on_hacc(results)}.) Here: {other}. {ranges_differ(results)}
+- [Table 6](table_6.csv), chunks to deflate: of the first field of each dataset; the reference's threads are its chunks.
+  "Lost" is what chunks add to the codewords: a new 64-bit unit, and 32 bits for the length. The engine has 32
+  substreams a tile instead.
+- [Table 7](table_7.csv), stages: GB/s of the field's bytes, codebook in milliseconds. Compression is the paper's
+  "kernel compression". The engine's rows are whole calls, with checksums and the pass for the value range (alone, GB/s:
+  {ranges(results)}). The reference's chunks leave about 2 * 10^4 threads, the paper's best, or have 64 values. SZ and
+  zfp take 4-D fields as 3-D.
+- [Table 8](table_8.csv), PSNR and SZ-1.4, dB at {results.document["valrel"]:g}. The paper's point holds: where many
+  values lie within the bound of zero, dual-quantisation gives more than the 84.77 dB of errors that spread evenly.
+- [Table 9](table_9.csv), values near zero: the fields that the paper shows, those of the same name here, and the three
+  others here whose PSNR is highest.
 
 {pictures.get("throughput.png", "")}
 Bars of the paper: its kernels' throughput and its CPU-SZ on one core; the figure itself has the way over PCIe in it.
-
-## Table 8: PSNR and SZ-1.4
-
-[The table](table_8.csv): dB at {results.document["valrel"]:g}. The paper's point holds: dual-quantisation gives what
-the bound alone would give (84.77 dB) where values are spread, and more where many values lie within the bound of zero,
-because they come back as zero. SZ-1.4 quantises the distance from a prediction, so its errors spread there too.
-
-## Table 9: values near zero
-
-[The table](table_9.csv): the fields that the paper shows, those of the same name here, and the three others here whose
-PSNR is highest.
 
 ## The bound
 

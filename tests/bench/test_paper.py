@@ -57,18 +57,7 @@ def out(whole_run, tmp_path):
 
 def test_a_run_writes_a_report_with_everything(out):
     text = (out / "README.md").read_text()
-    for heading in (
-        "Table 2",
-        "Table 3",
-        "Table 4",
-        "Table 5",
-        "Table 6",
-        "Table 7",
-        "Table 8",
-        "Table 9",
-        "Figures 6",
-    ):
-        assert f"## {heading}" in text
+    assert all(f"## {heading}" in text for heading in ("Table 2", "The other tables", "The bound", "Figures 6"))
     assert "left out: Nyx `temperature`: values that are not finite, or all alike" in text
     assert "not installed" in text
     pictures = sorted(path.name for path in out.glob("*.png"))
