@@ -87,9 +87,9 @@ typedef enum cusz_lossless { CUSZ_LOSSLESS_NONE = 0, CUSZ_LOSSLESS_ZSTD = 1 } cu
 /* How an archive stores its field. */
 typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
-/* How a tiled archive is coded. CUSZ_NO_STAGE: for raw archives. CUSZ_PREDICTOR_SPLINE: archives on a device are copied to
- * the host, where their heads and smallest lattices are decoded; so are fields on a device that its kernels do not take
- * (docs/guides/python.md). Fields on the host are the CPU's, whatever the backend. */
+/* How a tiled archive is coded. CUSZ_NO_STAGE: for raw archives. With CUSZ_PREDICTOR_SPLINE, archives on a device are
+ * copied to the host, where their heads and smallest lattices are decoded; so are fields on a device that its kernels do
+ * not take (docs/guides/python.md). Fields on the host are compressed on the CPU, whatever the backend. */
 #define CUSZ_NO_STAGE (-1)
 typedef enum cusz_predictor {
     CUSZ_PREDICTOR_LORENZO = 0,
