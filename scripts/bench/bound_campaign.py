@@ -456,10 +456,10 @@ def main(arguments: list[str] | None = None) -> int:
             total.add(cell, ours(cell, predictor, digests))
     totals = [*mine.values()]
     if options.peers:
-        from comparison.tools import TOOLS
+        from comparison import tools
 
-        for tool in TOOLS:
-            if tool.name in OURS or tool.missing() is not None:
+        for tool in tools.TOOLS:
+            if tool.name in tools.OURS or tool.missing() is not None:
                 continue
             print(tool.name, file=sys.stderr)
             totals.append(Total(tool.name))

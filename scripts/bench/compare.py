@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import runner
-from comparison import fields, figures, measure, pfpl, report, tools
+from comparison import fields, figures, measure, pfpl, qoz, report, tools
 from comparison.tools import Tool
 from runner import Document
 
@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     add("--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field that is cast)")
     add("--fill", type=number, help='value that stands for "no data" in the files')
     add("--pfpl", type=Path, metavar="FOLDER", help="PFPL sources, to be compiled with g++")
+    add("--qoz", type=Path, metavar="FOLDER", help="QoZ sources, to be compiled with g++ and zstd")
     add("--csv", type=Path, metavar="FILE")
     add("--markdown", type=Path, metavar="FILE", help="the tables, which are also printed")
     add("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
@@ -52,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     if options.list:
-        _print_list(options.pfpl)
+        _use_sources(options)
+        _print_list()
         return 0
     _require_outputs(options)
     document = report.read_json(options.earlier) if options.earlier else _measure(options)
@@ -87,8 +89,7 @@ def _require_outputs(options: argparse.Namespace) -> None:
 
 
 def _measure(options: argparse.Namespace) -> Document:
-    if options.pfpl:
-        pfpl.use(options.pfpl)
+    _use_sources(options)
     if options.repeat < 1:
         raise ParameterError(f"--repeat is {options.repeat}; it must be at least 1")
     for n in options.threads:
@@ -98,7 +99,7 @@ def _measure(options: argparse.Namespace) -> Document:
     names = fields.chosen(options.fields)
     chosen = [tool for tool in _chosen_tools(options.tools, tools.TOOLS) if tool.missing() is None]
     chosen = [tool for tool in chosen if tool.is_pointwise or options.mode != "pw_rel"]
-    plan = measure.Plan(options.eb, chosen, options.mode, options.threads, options.repeat, options.pfpl)
+    plan = measure.Plan(options.eb, chosen, options.mode, options.threads, options.repeat, options.pfpl, options.qoz)
     head = runner.machine(options.repeat, tools=measure.described(tools.TOOLS, plan))
     runner.reuse_freed_memory()
     dtype = DTYPES[options.dtype] if options.dtype else None
@@ -128,9 +129,13 @@ def _slug(name: str) -> str:
     return name.strip().lower().replace(" ", "-")
 
 
-def _print_list(sources: Path | None) -> None:
-    if sources:
-        pfpl.use(sources)
+def _use_sources(options: argparse.Namespace) -> None:
+    for tool, folder in ((pfpl, options.pfpl), (qoz, options.qoz)):
+        if folder:
+            tool.use(folder)
+
+
+def _print_list() -> None:
     print("fields")
     for name in fields.GENERATED:
         print(f"  {name}, {name}_f64")

@@ -5,6 +5,7 @@ compressors.
     scripts/bench/peers.py turbulence --repeat 3     # options are those of compare.py
     scripts/bench/peers.py --docs                    # everything, and rewrites compressors.md (half an hour)
     scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
+    scripts/bench/peers.py --docs --qoz FOLDER       # with QoZ, from a checkout of github.com/szcompressor/QoZ
     scripts/bench/peers.py through.py --docs         # whole files, through HDF5 and Zarr
 
 The versions are those of scripts/bench/requirements.txt.

@@ -305,6 +305,7 @@ def test_figures_without_matplotlib(run, monkeypatch):
         (["x.npy", "--threads", 0], "threads is 0"),
         (["x.npy", "--eb", -1], "eb is -1"),
         (["x.npy", "--pfpl", "."], "not a checkout of PFPL"),
+        (["x.npy", "--qoz", "."], "not a checkout of QoZ"),
         (["--from", "x.npy"], "not what"),
         (["x.npy", "--json", "nowhere/b.json"], "there is no folder nowhere"),
     ],

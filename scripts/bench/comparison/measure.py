@@ -19,7 +19,7 @@ from runner import Row
 import cusz_core
 from cusz_core import embedding
 
-from . import pfpl
+from . import pfpl, qoz
 from .fields import Array, Field
 from .tools import OURS, TOOLS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 
@@ -61,6 +61,7 @@ class Plan:
     threads: Sequence[int] = (1, 2)
     repeat: int = 5
     pfpl: Path | None = None
+    qoz: Path | None = None
 
 
 # ------------------------------------------------------------------------------------------------- what came back
@@ -262,7 +263,7 @@ def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str]
         say(f"{field.name} {eb:g}: {run.tool.name}")
         run.row["error"] = run.tool.refuses(field.x)
         if run.tool.may_crash and run.row["error"] is None:
-            run.row["error"] = runner.apart(try_once, run.tool.name, run.task, plan.pfpl, limit=900)[1]
+            run.row["error"] = runner.apart(try_once, run.tool.name, run.task, plan.pfpl, plan.qoz, limit=900)[1]
         run.attempt(run.first)
     buffers = Buffers(field.x)
     for run in runs:
@@ -312,11 +313,13 @@ def new_row(field: Field, tool: str, version: str, **more: Any) -> Row:
     return dict.fromkeys(COLUMNS) | about | {"tool": tool, "version": version, **more}
 
 
-def try_once(name: str, task: Task, sources: Path | None) -> None:
+def try_once(name: str, task: Task, of_pfpl: Path | None, of_qoz: Path | None = None) -> None:
     """Compresses and decompresses with one tool, to see whether it crashes. It will raise exceptions again."""
     with contextlib.suppress(Exception):
-        if sources:
-            pfpl.use(sources)
+        if of_pfpl:
+            pfpl.use(of_pfpl)
+        if of_qoz:
+            qoz.use(of_qoz)
         codec = next(tool for tool in TOOLS if tool.name == name).codec(task, Buffers(task.x))
         codec.decompress(bytes(codec.compress()))
 

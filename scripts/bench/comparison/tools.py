@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import cusz_core
 
-from . import pfpl
+from . import pfpl, qoz
 from .fields import Array
 
 Mode = Literal["abs", "rel", "pw_rel"]
@@ -407,6 +407,25 @@ class _PfplTool(Tool):
         return super().refuses(x) or ("2 GB are its limit" if x.nbytes >= pfpl.MAX_BYTES else None)
 
 
+# --------------------------------------------------------------------------------------------------------- QoZ
+
+
+class _Qoz(Codec):
+    def compress(self) -> Any:
+        return qoz.encode(self.x, self.task.eb_abs)
+
+    def decompress(self, archive: bytes) -> Array:
+        return qoz.decode(archive, self.buffers.field)
+
+
+class _QozTool(Tool):
+    def missing(self) -> str | None:
+        return qoz.missing()
+
+    def version(self) -> str:
+        return qoz.version()
+
+
 # --------------------------------------------------------------------------------------------------------- all
 
 _ALLOCATES = "the library allocates what it returns"
@@ -438,6 +457,9 @@ TOOLS: list[Tool] = [
          f"Lorenzo and regression, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}"),
     Tool("SZ3 default", _Sz3, "pysz", "pysz", _OWN_TYPE,
          f"interpolation or Lorenzo, whichever it chooses, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}"),
+    _QozTool("QoZ", _Qoz, "", "", _OWN_TYPE,
+             f"its defaults, level 3: tuned interpolation, Huffman, zstd; {_GIVEN_ABS}; copies the field; {_ALLOCATES}",
+             may_crash=True),
     _Sz2Tool("SZ2", _Sz2, "hdf5plugin", "hdf5plugin", _OWN_TYPE,
              f"its C interface in the library of the HDF5 filter, without HDF5; {_OWN_RANGE}; {_ALLOCATES}",
              may_crash=True, is_pointwise=True),
