@@ -410,12 +410,11 @@ def report(document: dict[str, Any]) -> str:
         parts += ["## Writing", filled(text), write_table(document["write"])]
     if "overhead" in document:
         text = (
-            "Milliseconds per step without work in between, for: compressing a block; writing the bytes of its archive "
-            "as a plain variable; a step with the operator, and with a Writer, which do both. The time beyond the sum "
-            "of the two is the median over steps; the figure in brackets is the same for CPU time, which depends less "
-            "on what else the machine does (not given for several ranks, because there it includes waiting for each "
-            "other). A Writer also finds the range of every block, before it compresses if the bound is relative, "
-            "else meanwhile (with `ranges=False` not at all); compressing alone does so if the bound is relative."
+            "Milliseconds per step without work in between, for compressing a block, writing the bytes of its archive "
+            "as a plain variable, and a step with the operator or a Writer, which do both. The time beyond the sum of "
+            "the two is the median over steps; in brackets the same for CPU time (for several ranks that would include "
+            "waiting). A Writer also finds the range of every block, except with `ranges=False`; compressing alone "
+            "does so if the bound is relative."
         )
         parts += ["## What a Writer adds", filled(text), f"[The table](figures/{OVERHEAD_FILE})."]
     if "read" in document:
