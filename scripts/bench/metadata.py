@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""Measures what many blocks cost: a file of a million of them, and what rank 0 has to do for 100,000 ranks.
+"""Measures what many blocks cost: a file of a million of them.
 
-    .venv/bin/python scripts/bench/metadata.py                                    # about 6 minutes, and 2 GB of memory
-    .venv/bin/python scripts/bench/metadata.py --blocks 20000 --ranks 2000        # a small part of it
+    .venv/bin/python scripts/bench/metadata.py                       # about 6 minutes, and 2 GB of memory
+    .venv/bin/python scripts/bench/metadata.py --blocks 20000        # a small part of it
 
-The file is written by one process, as many small blocks, and read by another, to --folder. The ranks are a model: their
-reports are made here, pickled as mpi4py does, and concluded from as rank 0 does; nothing is sent, and ADIOS2 has no
-part in it.
+The file is written by one process, as many small blocks, and read by another, to --folder. (many_ranks.py measures what
+many ranks cost.)
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 import resource
 import sys
 import tempfile
@@ -24,8 +22,6 @@ import runner
 from runner import Row
 
 EDGE = 4  # cells of a block along each axis
-VARIABLES = 5
-SHAPE = (1 << 20, 64, 64)  # of the model's variables
 
 
 def write(path: Path, blocks: int) -> Row:
@@ -76,46 +72,6 @@ def read(path: Path) -> Row:
     return row
 
 
-def model(ranks: int) -> Row:
-    """Rank 0's part in a step of `ranks` ranks, with a block of each of some variables each."""
-    from cusz_core import Parameters
-    from cusz_operator.tables import blocktable
-    from cusz_operator.writing import agreement
-    from cusz_operator.writing.agreement import Description, Report
-
-    parameters = Parameters(1e-3, "rel")
-    names = [f"variable{i}" for i in range(VARIABLES)]
-    ranges = np.tile([-1.0, 1.0, 64**3], VARIABLES).tobytes()
-
-    def report(rank: int, is_new: bool) -> bytes:
-        place = np.array([[rank, 0, 0]]), np.array([[1, 64, 64]])
-        blocks = tuple(Description(n, "float32", "float32", (), SHAPE, parameters, None, *place) for n in names)
-        return pickle.dumps(Report("step", None, blocks if is_new else None, ranges), pickle.HIGHEST_PROTOCOL)
-
-    row: Row = {"ranks": ranks, "variables": VARIABLES}
-    structure, heard = None, []
-    for step in ("first", "later"):
-        sent = [report(rank, step == "first") for rank in range(ranks)]
-        row[f"{step}_bytes"] = len(sent[0])
-        lap = runner.Clock().lap
-        told = [pickle.loads(message) for message in sent]
-        row[f"{step}_unpickle_seconds"] = lap()
-        if step == "first":
-            heard = [one.blocks for one in told]
-            structure = agreement.structure_of(heard, {}, "step", None)
-        assert structure is not None
-        found = agreement.agreed(structure, [one.ranges for one in told])
-        assert found.bounds == dict.fromkeys(names, 2e-3)
-        row[f"{step}_conclude_seconds"] = lap()
-    part = 3, np.zeros(1, blocktable.table_dtype(3)).tobytes()
-    made = pickle.dumps(dict.fromkeys(names, part), pickle.HIGHEST_PROTOCOL)
-    lap = runner.Clock().lap
-    whole = blocktable.merged([pickle.loads(made) for _ in range(ranks)])
-    row["table_bytes"] = sum(blocktable.rows_of(of_one).nbytes for of_one in whole.values())
-    row["tables_seconds"] = lap()
-    return row
-
-
 def apart(function: Callable[..., Row], *arguments: object) -> Row:
     """A part in a process of its own, so that its memory is its own."""
     row, how = runner.apart(function, *arguments, limit=7200)
@@ -128,18 +84,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = runner.parser(__doc__)
     add = parser.add_argument
     add("--blocks", type=int, default=10**6, help="of the file, about (default: 1000000)")
-    add("--ranks", type=int, default=10**5, help="of the model (default: 100000)")
     add("--folder", type=Path, default=Path("/dev/shm"), help="for the file (default: /dev/shm)")
     options = parser.parse_args(words)
-    document: runner.Document = {"head": runner.machine(1), "files": [], "model": []}
+    document: runner.Document = {"head": runner.machine(1), "files": []}
     for share in (100, 10, 1):
         with tempfile.TemporaryDirectory(prefix="cusz-metadata-", dir=options.folder) as folder:
             path = Path(folder) / "many.bp"
             document["files"].append(apart(write, path, options.blocks // share) | apart(read, path))
             print(json.dumps(document["files"][-1]), flush=True)
-    for share in (100, 10, 1):
-        document["model"].append(apart(model, options.ranks // share))
-        print(json.dumps(document["model"][-1]), flush=True)
     if options.json:
         runner.write_json(document, options.json)
     return 0

@@ -70,17 +70,21 @@ def taken() -> Clock:
 
     from cusz_operator import ranks
     from cusz_operator.tables import checks
-    from cusz_operator.writing import compression, output, writer
+    from cusz_operator.writing import compression, output, together, writer
 
     clock = Clock()
     clock.take(writer.Writer, "put", PUT)
     clock.take(writer.Writer, "_end_step", REST)
-    for function in ("gather", "of_first", "agree", "agree_after_adios2"):
+    for function in ("agree", "agree_after_adios2"):
         clock.take(ranks.Ranks, function, AGREEING)
+    for function in ("end_step", "totals"):
+        clock.take(together.Together, function, AGREEING)
     clock.take(compression.Compressor, "range_before", RANGES)
     clock.take(cusz_core, "compress_described", COMPRESSING)
     clock.take(compression.StepWork, "compress_all", AROUND)
     clock.take(writer.Writer, "_made_of", TABLES)
+    clock.take(together.Layout, "gather", TABLES)
+    clock.take(together.Layout, "tables", TABLES)
     clock.take(output.Output, "put_table", TABLES)
     clock.take(output.Output, "put", HANDING)
     clock.take(adios2.bindings.Engine, "Put", ADIOS2_PUT)

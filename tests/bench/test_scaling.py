@@ -1,4 +1,4 @@
-"""`scripts/bench/scaling.py` and `scripts/bench/metadata.py`: the model, and small runs."""
+"""`scaling.py`, `metadata.py` and `many_ranks.py` of scripts/bench: models, and small runs."""
 
 from __future__ import annotations
 
@@ -60,11 +60,24 @@ def rows_of(output: str) -> Sequence[dict[str, float]]:
 
 def test_what_many_blocks_cost(tmp_path: Path) -> None:
     pytest.importorskip("adios2")
-    done = run(SCRIPTS / "metadata.py", "--blocks", "1000", "--ranks", "200", "--folder", tmp_path)
+    done = run(SCRIPTS / "metadata.py", "--blocks", "1000", "--folder", tmp_path)
     assert done.returncode == 0, done.stderr
-    *files, small, middle, large = rows_of(done.stdout)
-    assert [row["blocks"] for row in files] == [8, 125, 1000]
-    assert [row["ranks"] for row in (small, middle, large)] == [2, 20, 200]
-    assert large["table_bytes"] == 200 * 5 * 17 * 8
-    assert large["later_bytes"] < large["first_bytes"] / 2, "what has not changed is not told again"
+    assert [row["blocks"] for row in rows_of(done.stdout)] == [8, 125, 1000]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.full
+@pytest.mark.mpi
+def test_what_many_ranks_cost(tmp_path: Path) -> None:
+    pytest.importorskip("adios2")
+    words = ["--ranks", "3", "--tmpfs", tmp_path, "--json", tmp_path / "rows.json"]
+    done = run(SCRIPTS / "many_ranks.py", *words)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "rows.json").read_text())
+    of_kind = {(row["kind"], row["ranks"]): row for row in document["rows"]}
+    alone, same = of_kind["ADIOS2 alone", 3], of_kind["same", 3]
+    assert 0 < alone["sent_of_all"] == alone["received_of_all"] < same["sent_of_all"]
+    thousand, *_, most = document["model"]
+    assert (thousand["ranks"], most["ranks"], most["tables"]) == (1000, 100_000, 391)
+    assert thousand["later_exchanges"] == most["later_exchanges"] == 6
+    assert most["later_network_seconds"] < 2 * thousand["later_network_seconds"]

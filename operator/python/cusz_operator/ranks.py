@@ -6,8 +6,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cusz_core import errors
 from cusz_core.errors import CuszError, OutOfMemoryError, ParameterError
@@ -15,6 +18,7 @@ from cusz_core.errors import CuszError, OutOfMemoryError, ParameterError
 from .errors import PluginError
 from .plugin import without_colours
 
+T = TypeVar("T")
 _ERRORS: dict[str, type[CuszError]] = {name: getattr(errors, name) for name in errors.__all__}
 _ERRORS[PluginError.__name__] = PluginError
 
@@ -47,8 +51,10 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException | None) -> Failure | None:
     """An error in the form in which it is sent to other ranks."""
-    if error is None:
-        return None
+    return None if error is None else _told(error)
+
+
+def _told(error: BaseException) -> Failure:
     if isinstance(error, CuszError):
         return Failure(type(error).__name__, str(error))
     if isinstance(error, MemoryError):
@@ -57,24 +63,12 @@ def failure_of(error: BaseException | None) -> Failure | None:
     return Failure(CuszError.__name__, f"{type(error).__name__}: {' '.join(text.split())}")
 
 
-def raise_first(failures: Iterable[Failure | None], where: str, own: BaseException | None = None) -> None:
-    """Raises the error of the first rank that has one, if any.
-
-    Args:
-        failures: of all ranks, in order.
-        where: what was being done, for the message.
-        own: this rank's own error, if any, as the cause.
-    """
-    failed = [(rank, failure) for rank, failure in enumerate(failures) if failure is not None]
-    if not failed:
-        return
-    rank, first = failed[0]
-    others = f" (and {len(failed) - 1} other ranks failed)" if len(failed) > 1 else ""
-    raise Failure(first.kind, f"{where}: rank {rank}: {first.message}{others}").error() from own
-
-
 class Ranks:
-    """A duplicate of an MPI communicator, or this process alone."""
+    """A duplicate of an MPI communicator, or this process alone.
+
+    Every call is collective, unless it says otherwise. Those that a Writer makes at every step take O(log ranks)
+    messages of a size that does not depend on the number of ranks: reductions and broadcasts.
+    """
 
     def __init__(self, comm: Any) -> None:
         """
@@ -90,34 +84,143 @@ class Ranks:
         """How many other ranks this one has to watch over: rank 0 all of them, and others none."""
         return self.size - 1 if self.rank == 0 else 0
 
-    def allgather(self, item: Any) -> list[Any]:
-        """The items of all ranks (collective)."""
-        if self.comm is None:
-            return [item]
-        items: list[Any] = self.comm.allgather(item)
-        return items
+    # ------------------------------------------------------------------------------------- of a size that ranks know
+
+    def maxima(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The maximum over all ranks of every number; none may be NaN."""
+        return self._all_reduced(own, "MAX")
+
+    def sums(self, own: NDArray[Any]) -> NDArray[Any]:
+        """The sum over all ranks of every number."""
+        return self._all_reduced(own, "SUM")
+
+    def sums_on_first(self, own: NDArray[Any]) -> NDArray[Any]:
+        """As `sums`, on rank 0; the others get their own numbers."""
+        return self._reduced(own, "SUM")
+
+    def xor_on_first(self, own: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """The exclusive or over all ranks, on rank 0; the others get their own numbers."""
+        return self._reduced(own, "BXOR")
+
+    def sums_before(self, own: NDArray[Any]) -> NDArray[Any]:
+        """The sum over the ranks before this one."""
+        sums = np.zeros_like(own)
+        if self.comm is not None:
+            self.comm.Exscan(own, sums, _mpi().SUM)
+        return sums if self.rank else np.zeros_like(own)  # MPI leaves rank 0's as it finds it, or does not
+
+    def first_numbers(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The numbers of rank 0."""
+        numbers = own.copy()
+        if self.comm is not None:
+            self.comm.Bcast(numbers)
+        return numbers
+
+    def _all_reduced(self, own: NDArray[Any], operation: str) -> NDArray[Any]:
+        reduced = own.copy()
+        if self.comm is not None:
+            self.comm.Allreduce(own, reduced, getattr(_mpi(), operation))
+        return reduced
+
+    def _reduced(self, own: NDArray[Any], operation: str) -> NDArray[Any]:
+        reduced = own.copy()
+        if self.comm is not None:
+            self.comm.Reduce(own, reduced if self.rank == 0 else None, getattr(_mpi(), operation))
+        return reduced
+
+    # ------------------------------------------------------------------------------------------------- of any objects
+
+    def merged(self, make: Callable[[], T], merge: Callable[[T, T], T]) -> T:
+        """All ranks' objects, merged two by two in a tree, which needs a `merge` that makes no large ones of them.
+
+        Args:
+            make: the object of this rank.
+            merge: associative, and indifferent to the order.
+
+        Raises:
+            CuszError: what went wrong on some rank, on all of them.
+        """
+
+        def tried(work: Callable[[], T]) -> T | Failure:
+            try:
+                return work()
+            except Exception as error:
+                return _told(error)
+
+        def merged(a: T | Failure, b: T | Failure) -> T | Failure:
+            if isinstance(a, Failure) or isinstance(b, Failure):
+                return a if isinstance(a, Failure) else b
+            return tried(lambda: merge(a, b))
+
+        own = tried(make)
+        together: T | Failure = own if self.comm is None else self.comm.allreduce(own, merged)
+        if isinstance(together, Failure):
+            raise together.error()
+        return together
 
     def of_first(self, item: Any) -> Any:
-        """The item of rank 0 (collective)."""
-        return item if self.comm is None else self.comm.bcast(item)
+        """The item of rank 0."""
+        return self.of(0, item)
+
+    def of(self, rank: int, item: Any) -> Any:
+        """The item of a rank."""
+        return item if self.comm is None else self.comm.bcast(item, root=rank)
 
     def gather(self, item: Any) -> list[Any]:
-        """The items of all ranks, on rank 0; nothing on the others (collective)."""
+        """The items of all ranks, on rank 0; nothing on the others. (Not for every step: there may be many ranks.)"""
         if self.comm is None:
             return [item]
         items: list[Any] | None = self.comm.gather(item)
         return items or []
 
+    def exchanged(self, item: Any, other: int) -> Any:
+        """What another rank gives for this one's item (collective of these two)."""
+        assert self.comm is not None
+        return self.comm.sendrecv(item, dest=other, source=other)
+
+    def send(self, item: Any, other: int) -> None:
+        """Sends an item to a rank that calls `receive` (collective of these two)."""
+        assert self.comm is not None
+        self.comm.send(item, dest=other)
+
+    def receive(self, other: int) -> Any:
+        """The item that a rank sends."""
+        assert self.comm is not None
+        return self.comm.recv(source=other)
+
+    # --------------------------------------------------------------------------------------------------------- errors
+
+    def first_of(self, is_one: bool) -> int | None:
+        """The first rank of which something is true, if any."""
+        first = -self.maxima(np.array([-self.rank if is_one else -math.inf], np.float64))[0]
+        return int(first) if first < math.inf else None
+
     def agree(self, error: BaseException | None, where: str) -> None:
-        """Raises the same error on every rank if any of them has one (collective)."""
-        if self.comm is None:
-            raise_first([failure_of(error)], where, error)
-            return
-        first = -self.comm.allreduce(-self.rank if error is not None else -self.size, _max())
-        if first == self.size:
-            return
-        failure = self.comm.bcast(failure_of(error), root=first)
-        raise_first([None] * first + [failure], where, error)
+        """Raises the same error on every rank if any of them has one: that of the first, with the rank in front."""
+        first = self.first_of(error is not None)
+        if first is not None:
+            self.raise_of(first, error, where)
+
+    def agree_as_it_is(self, error: BaseException | None) -> None:
+        """As `agree`, where the message says what it is about."""
+        first = self.first_of(error is not None)
+        if first is not None:
+            failure: Failure = self.of(first, failure_of(error))
+            raise failure.error() from error
+
+    def raise_of(self, first: int, error: BaseException | None, where: str, is_counted: bool = False) -> NoReturn:
+        """Raises the error of a rank on all of them, when all know that it has one.
+
+        Args:
+            first: the first rank that has one.
+            error: of this rank, if any.
+            where: what was being done, for the message.
+            is_counted: the message also says how many other ranks have one.
+        """
+        others = int(self.sums(np.array([error is not None], np.int64))[0]) - 1 if is_counted else 0
+        failure: Failure = self.of(first, failure_of(error))
+        and_others = f" (and {others} other ranks failed)" if others > 0 else ""
+        raise Failure(failure.kind, f"{where}: rank {first}: {failure.message}{and_others}").error() from error
 
     def agree_after_adios2(self, error: BaseException | None, where: str) -> None:
         """As `agree`, after a collective call of ADIOS2.
@@ -125,28 +228,56 @@ class Ranks:
         If it failed on this rank alone, others may be stuck in it, waiting for this one for ever. If they do not arrive
         in time, the job is aborted; otherwise its ranks would wait until its time limit.
         """
-        if self.comm is not None:
-            here = self.comm.Ibarrier()
-            give_up = time.monotonic() + PATIENCE
-            while error is not None and not here.Test():
-                if time.monotonic() > give_up:
-                    message = (
-                        f"{where}: rank {self.rank}: {error}. ADIOS2 left other ranks waiting: the job is aborted."
-                    )
-                    print(f"cusz_operator: {message}", file=sys.stderr, flush=True)
-                    self.comm.Abort(1)
-                time.sleep(0.01)
-            here.Wait()
-        self.agree(error, where)
+        if self.comm is None:
+            self.agree(error, where)
+            return
+        own = np.array([-self.rank if error is not None else -math.inf], np.float64)
+        first = own.copy()
+        agreeing = self.comm.Iallreduce(own, first, _mpi().MAX)
+        give_up = time.monotonic() + PATIENCE
+        while error is not None and not agreeing.Test():
+            if time.monotonic() > give_up:
+                message = f"{where}: rank {self.rank}: {error}. ADIOS2 left other ranks waiting: the job is aborted."
+                print(f"cusz_operator: {message}", file=sys.stderr, flush=True)
+                self.comm.Abort(1)
+            time.sleep(0.01)
+        agreeing.Wait()
+        if first[0] > -math.inf:
+            self.raise_of(int(-first[0]), error, where)
+
+    # ------------------------------------------------------------------------------------------------------ of groups
+
+    def groups(self, size: int) -> Ranks:
+        """Of every `size` ranks in a row, those that this one belongs to; to be freed."""
+        if self.comm is None or self.size <= size:
+            return Ranks(self.comm)
+        made = Ranks(None)
+        made.comm = self.comm.Split(self.rank // size, self.rank)
+        made.rank, made.size = made.comm.rank, made.comm.size
+        return made
+
+    def gathered(self, own: NDArray[Any], counts: NDArray[np.int64], into: NDArray[Any]) -> None:
+        """Arrays of all ranks one after the other, on rank 0.
+
+        Args:
+            own: one-dimensional.
+            counts: their lengths, and `into`: where they go; on rank 0.
+        """
+        if self.comm is None:
+            into[:] = own
+        elif self.rank == 0:
+            self.comm.Gatherv(own, (into, counts))
+        else:
+            self.comm.Gatherv(own, None)
 
     def free(self) -> None:
-        """Frees the communicator (collective)."""
+        """Frees the communicator."""
         if self.comm is not None:
             self.comm.Free()
             self.comm = None
 
 
-def _max() -> Any:
+def _mpi() -> Any:
     from mpi4py import MPI
 
-    return MPI.MAX
+    return MPI

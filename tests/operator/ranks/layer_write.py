@@ -1,7 +1,11 @@
-"""Writes the variables of cases.py with a Writer: mpirun python layer_write.py FILE ENGINE [FILE ENGINE]..."""
+"""Writes the variables of cases.py with a Writer: mpirun python layer_write.py FILE ENGINE [FILE ENGINE]...
+
+RANKS_OF_A_TABLE may be in the environment: so many ranks give their rows of block tables to one that writes them.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import numpy as np
@@ -10,7 +14,9 @@ from layer import SST, put_all
 from mpi4py import MPI
 
 import cusz_operator as cz
+from cusz_operator.writing import together
 
+together.RANKS_OF_A_TABLE = int(os.environ.get("RANKS_OF_A_TABLE", together.RANKS_OF_A_TABLE))
 comm = MPI.COMM_WORLD
 for path, engine in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
     parameters = SST if engine == "SST" else {}

@@ -6,7 +6,6 @@ in the order in which the rank put them. The columns depend on the number of dim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CorruptArchiveError
 
-#: Rows of a table as ranks send them to each other, which is much faster than arrays: number of dimensions, and bytes.
-Part = tuple[int, bytes]
 #: Prefix of the names of block tables.
 TABLE_PREFIX = "cusz/blocks/"
 _BEFORE = ("rank", "step", "device")
@@ -85,12 +82,14 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
     return table
 
 
-def merged(ranks: Sequence[Mapping[str, Part]]) -> dict[str, NDArray[Any]]:
-    """The whole table of every variable, from the parts of all ranks."""
-    rows: dict[str, list[bytes]] = {}
-    ndims: dict[str, int] = {}
-    for parts in ranks:
-        for name, (ndim, part) in parts.items():
-            rows.setdefault(name, []).append(part)
-            ndims[name] = ndim
-    return {name: np.frombuffer(bytearray(b"".join(of)), table_dtype(ndims[name])) for name, of in rows.items()}
+def totals_of(rows: NDArray[np.float64]) -> tuple[int, float, float, float]:
+    """The number of blocks, raw bytes, bytes of archives and seconds of stored rows."""
+    raw_bytes, archive_bytes, seconds = (
+        float(rows[:, _AFTER.index(name) - len(_AFTER)].sum()) for name in ("raw_bytes", "archive_bytes", "seconds")
+    )
+    return len(rows), raw_bytes, archive_bytes, seconds
+
+
+def set_step(rows: NDArray[np.float64], step: int) -> None:
+    """Writes the number of their step into stored rows."""
+    rows[:, _BEFORE.index("step")] = step

@@ -106,19 +106,32 @@ def _groups(
 
 def _halves(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[NDArray[np.bool_], ...]:
     """Boxes on either side of a cut, those that it crosses on both; none if no cut makes both sides smaller."""
-    best: tuple[NDArray[np.bool_], ...] = ()
+    cut = best_cut(low, high)
+    return () if cut is None else sides(low, high, *cut)
+
+
+def sides(
+    low: NDArray[np.int64], high: NDArray[np.int64], axis: int, cut: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which boxes have elements before an index along an axis, and which have some from there on."""
+    return low[:, axis] < cut, high[:, axis] > cut
+
+
+def best_cut(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[int, int] | None:
+    """The axis, and the index along it, at which to cut boxes into two halves; None if no cut makes both sides
+    smaller."""
+    best = None
     fewest = len(low)
-    for axis in np.argsort(low.min(axis=0) - low.max(axis=0), kind="stable"):  # the longest first
+    for axis in np.argsort(low.min(axis=0) - low.max(axis=0), kind="stable") if fewest else ():  # the longest first
         starts = low[:, axis]
         cut = np.partition(starts, len(starts) // 2)[len(starts) // 2]
         if cut == starts.min():
             if (starts == cut).all():
                 continue
             cut = starts[starts > cut].min()
-        sides = (starts < cut, high[:, axis] > cut)
-        larger = max(int(np.count_nonzero(side)) for side in sides)
+        larger = max(int(np.count_nonzero(side)) for side in sides(low, high, axis, cut))
         if larger < fewest:
-            best, fewest = sides, larger
+            best, fewest = (int(axis), int(cut)), larger
         if larger < 0.6 * len(low):
             break
     return best

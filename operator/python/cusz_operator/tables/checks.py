@@ -142,6 +142,33 @@ def records(path: Path) -> dict[tuple[int, str], VariableRecord]:
     return found
 
 
+def crc_before(crc: int, n_bytes: int) -> int:
+    """What a part of a table contributes to the whole table's CRC-32, which is the exclusive or of all contributions.
+
+    Args:
+        crc: of the part.
+        n_bytes: that come after it.
+    """
+    # A CRC is the remainder of a polynomial over GF(2), whose term 1 is bit 31: bytes behind it multiply it by x^8.
+    power = 1 << (31 - 8)
+    while n_bytes:
+        if n_bytes & 1:
+            crc = _product(crc, power)
+        power = _product(power, power)
+        n_bytes >>= 1
+    return crc
+
+
+def _product(a: int, b: int) -> int:
+    """Of two polynomials, modulo that of CRC-32."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ (0xEDB88320 if b & 1 else 0)
+    return product
+
+
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:

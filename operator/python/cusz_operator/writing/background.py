@@ -13,9 +13,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .agreement import Agreed
 from .blocks import PreparedBlock
 from .compression import StepWork
+from .together import Agreed
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import cusz_core
 from cusz_core import Parameters, embedding
 from cusz_core.parameters import Mode
 
-from ..tables.blocktable import Part, table_dtype
+from ..tables.blocktable import rows_of, table_dtype
 from ..tables.boxes import field_shape
 from ..tables.representation import is_exact, is_packed
 from .agreement import Description
@@ -187,8 +187,8 @@ class StepWork:
         return sum(self.blocks[number].raw_bytes for number in self._made), sum(len(m.archive) for m in self.made())
 
 
-def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, Part]:
-    """A rank's part of the table of every variable.
+def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, NDArray[np.float64]]:
+    """A rank's rows of the table of every variable, as they are stored; the step is still to be set.
 
     Args:
         blocks, made: of the rank, in the order in which they were put.
@@ -212,5 +212,5 @@ def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: 
         table["max"][np.isnan(table["min"])] = np.nan
         for column in ("raw_bytes", "eb_abs", "outliers", "checksum", "seconds"):
             table[column] = [getattr(compressed, column) for _, compressed in some]
-        parts[name] = ndim, table.tobytes()
+        parts[name] = rows_of(table)
     return parts

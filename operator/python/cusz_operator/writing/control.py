@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,27 +18,28 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core import embedding, tuning
 
-from ..ranks import Failure, Ranks, failure_of, raise_first
+from ..ranks import Ranks
 from ..tables.representation import given_back
-from .agreement import Description, bound_within
+from .agreement import Description, Span, bound_within
 from .compression import StepWork
 from .goals import STEP, Wanted
 
 _LEAST = 2.0**-60  # of the value range: the smallest bound that is tried, besides 0
 _PSNR_MARGIN = 1e-6  # dB: whoever adds up the errors in another order must reach it, too
-_SAMPLE, _WHOLE, _DONE = "sample", "whole", "done"  # what rank 0 tells the others
-_Trial = Callable[[float], tuple[float, float]]  # what a fraction gives: PSNR and ratio
+_SAMPLE, _WHOLE, _DONE, _FAILED = range(4)  # what rank 0 tells the others
 _MAX_TRIALS = 4  # of whole blocks at a step: beyond that, a goal that is surpassed by far will do
 _MIN_SAMPLE = 1 << 16  # values of a block: what the sample gets wrong is corrected by the whole
 
 
 class _Figures(NamedTuple):
-    """What a bound gives for a rank's blocks; or why it cannot be told."""
+    """What a bound gives for some blocks.
 
-    failure: Failure | None
-    raw_bytes: int
+    Attributes:
+        squares: the sum of squared errors, in units of `_Group.unit` squared.
+    """
+
     archive_bytes: float
-    squares: embedding.SumOfSquares
+    squares: float
 
 
 class _Tried(NamedTuple):
@@ -55,11 +56,27 @@ class _Tried(NamedTuple):
     archive_bytes: float
 
 
+class _Sizes(NamedTuple):
+    """Over all ranks.
+
+    Attributes:
+        raw_bytes, values: of a group; values that count for its goal.
+        besides: raw bytes and bytes of archives of the step's other variables.
+    """
+
+    raw_bytes: int
+    values: int
+    besides: tuple[int, int]
+
+
 class _Member(NamedTuple):
     """A variable of a group, and its value range over all ranks."""
 
     block: Description
-    range: cusz_core.ValueRange
+    range: Span
+
+
+_Trial = Callable[[int, float], _Figures]  # what a fraction gives for a block, by its number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +97,12 @@ class _Group:
         """The absolute bound of a variable, for a fraction of the value ranges."""
         member = self.members[name]
         return bound_within(member.block, member.range, fraction)
+
+    @property
+    def unit(self) -> float:
+        """Of errors whose squares are summed up: the variable's largest magnitude, so that nothing overflows."""
+        (member,) = self.members.values()
+        return max(abs(member.range.min), abs(member.range.max)) or 1.0
 
     def fractions(self) -> tuple[float, float]:
         """The smallest and the largest fraction that make a difference, within the limits of bounds; (0, 0) if none
@@ -103,14 +126,14 @@ class Controller:
         self._samples: dict[int, tuning.Sample] = {}  # of this step's blocks
 
     def compress(
-        self, work: StepWork, arrays: Mapping[str, Description], ranges: Mapping[str, cusz_core.ValueRange], where: str
+        self, work: StepWork, arrays: Mapping[str, Description], spans: Mapping[str, Span], where: str
     ) -> list[str]:
         """Compresses the blocks of variables with goals (collective); all others have been compressed.
 
         Args:
             work: this rank's.
             arrays: every variable.
-            ranges: of their values, over all ranks.
+            spans: of their values, over all ranks.
             where: what was being done, for messages.
 
         Returns:
@@ -124,7 +147,7 @@ class Controller:
             if block.wanted is not None:
                 numbers = [number for number, own in enumerate(work.blocks) if own.name == name]
                 group = groups.setdefault(block.wanted.group, _Group(block.wanted, {}, []))
-                group.members[name] = _Member(block, ranges[name])
+                group.members[name] = _Member(block, spans[name])
                 group.numbers.extend(numbers)
         missed = []
         try:
@@ -137,88 +160,33 @@ class Controller:
     def _reach(self, group: _Group, work: StepWork, where: str) -> list[str]:
         """Compresses the blocks of a group; those of the step's group come last."""
         wanted = group.wanted
-        besides = (0, 0)
-        if wanted.group == STEP:
-            of_ranks = self._ranks.allgather(work.sizes())
-            besides = sum(raw for raw, _ in of_ranks), sum(archives for _, archives in of_ranks)
-
-        tried: list[_Tried] = []
-
-        def on_whole(fraction: float) -> tuple[float, float]:
-            parts = (self._of_block(group, work, number, fraction) for number in group.numbers)
-            tried.append(self._figures(group, fraction, parts, where))
-            return tried[-1].psnr, tried[-1].ratio
-
-        def on_sample(fraction: float) -> tuple[float, float]:
-            parts = (self._of_sample(group, work, number, fraction) for number in group.numbers)
-            found = self._figures(group, fraction, parts, where)
-            return found.psnr, found.ratio
-
-        smallest, largest = group.fractions()
-        raw_bytes = sum(self._ranks.allgather(sum(work.blocks[number].raw_bytes for number in group.numbers)))
-        target = _target_of(wanted, raw_bytes, besides)
-        best = None
-        if target is None or smallest >= largest or raw_bytes == 0:
-            on_whole(largest)
-        else:
-            best = self._seek(wanted, target, (smallest, largest), {_SAMPLE: on_sample, _WHOLE: on_whole})
-        if best is not None and best != tried[-1].fraction:
-            on_whole(best)  # these archives are no longer there
-        self._latest[wanted.group] = tried[-1].fraction
-        return _missed(group, tried[-1], raw_bytes, besides)
-
-    def _seek(
-        self, wanted: Wanted, target: float, limits: tuple[float, float], trials: Mapping[str, _Trial]
-    ) -> float | None:
-        """The best fraction; None if none reaches the goal (collective). Rank 0 searches, and tells the others what to
-        try: arithmetic may differ between processors."""
-        if self._ranks.rank > 0:
-            while True:
-                what, fraction = self._ranks.of_first(None)
-                if what == _DONE:
-                    found: float | None = fraction
-                    return found
-                trials[what](fraction)
-
-        def together(what: str) -> _Trial:
-            return lambda fraction: trials[what](self._ranks.of_first((what, fraction))[1])
-
-        smallest, largest = limits
-        search = tuning.Search(target, wanted.kind == "psnr", largest, together(_SAMPLE), smallest)
-        latest = self._latest.get(wanted.group)
-        first = min(max(latest, smallest), largest) if latest else search.estimate()
-        best = search.find(together(_WHOLE), first, wanted.eb_min == 0, _MAX_TRIALS)
-        self._ranks.of_first((_DONE, best))
-        return best
-
-    def _figures(self, group: _Group, fraction: float, parts: Iterable[_Figures], where: str) -> _Tried:
-        """Adds up what ranks find (collective)."""
-        own, error = _Figures(None, 0, 0.0, embedding.SumOfSquares()), None
-        try:
-            own = _sum(parts)
-        except Exception as caught:
-            error, own = caught, own._replace(failure=failure_of(caught))
-        told: list[_Figures] = self._ranks.allgather(own)
-        raise_first([other.failure for other in told], where, error)
-        total = _sum(told)
-        ratio = total.raw_bytes / total.archive_bytes if total.archive_bytes else 0.0
-        psnr = math.nan
-        if group.wanted.kind == "psnr":
-            (member,) = group.members.values()
-            psnr = total.squares.psnr(*member.range) - _PSNR_MARGIN
-        return _Tried(fraction, psnr, ratio, total.archive_bytes)
+        raw_bytes = sum(work.blocks[number].raw_bytes for number in group.numbers)
+        values = sum(work.ranges[number].values for number in group.numbers)
+        besides = work.sizes() if wanted.group == STEP else (0, 0)
+        summed = self._ranks.sums(np.array([raw_bytes, values, *besides], np.int64)).tolist()
+        sizes = _Sizes(summed[0], summed[1], (summed[2], summed[3]))
+        search = _Search(self._ranks, group, sizes, where)
+        trials = {
+            _SAMPLE: lambda number, fraction: self._of_sample(group, work, number, fraction),
+            _WHOLE: lambda number, fraction: self._of_block(group, work, number, fraction),
+        }
+        chosen = search.run(trials, self._latest.get(wanted.group))
+        self._latest[wanted.group] = chosen.fraction
+        return _missed(group, chosen, sizes)
 
     def _of_block(self, group: _Group, work: StepWork, number: int, fraction: float) -> _Figures:
         block = work.blocks[number]
         bound = group.bound(block.name, fraction)
         archive = work.compress(number, bound).archive
         squares = embedding.SumOfSquares()
+        unit = 1.0
         if group.wanted.kind == "psnr" and bound > 0:
+            unit = group.unit
             decoded = cusz_core.decompress(archive, threads=block.parameters.threads)
             if block.given == "float16":
                 decoded = given_back([decoded], block.given).astype(np.float32)
             squares = _errors(work.on_host(number), decoded, bound, block.parameters.fill)
-        return _Figures(None, block.raw_bytes, len(archive), squares)
+        return _Figures(len(archive), _in_units(squares, unit))
 
     def _of_sample(self, group: _Group, work: StepWork, number: int, fraction: float) -> _Figures:
         block = work.blocks[number]
@@ -238,53 +206,147 @@ class Controller:
         squares = tried.squares
         if found.limits.values:
             squares.scaled_sum *= work.ranges[number].values / found.limits.values
-        return _Figures(None, block.raw_bytes, tried.archive_bytes, squares)
+        unit = group.unit if group.wanted.kind == "psnr" else 1.0
+        return _Figures(tried.archive_bytes, _in_units(squares, unit))
 
 
-def _sum(parts: Iterable[_Figures]) -> _Figures:
-    raw_bytes, archive_bytes, squares = 0, 0.0, embedding.SumOfSquares()
-    for part in parts:
-        raw_bytes, archive_bytes = raw_bytes + part.raw_bytes, archive_bytes + part.archive_bytes
-        squares.merge(part.squares)
-    return _Figures(None, raw_bytes, archive_bytes, squares)
+class _Search:
+    """The search for a bound, in which all ranks try what rank 0 tells them to: arithmetic may differ between
+    processors. A trial is a broadcast of what to try, and a reduction of what it gives; both are of a few numbers."""
+
+    def __init__(self, ranks: Ranks, group: _Group, sizes: _Sizes, where: str) -> None:
+        self._ranks, self._group, self._sizes, self._where = ranks, group, sizes, where
+        self._error: Exception | None = None
+        self._tried: list[_Tried] = []  # on whole blocks
+
+    def run(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
+        """What is chosen; archives are those of its bound (collective).
+
+        Args:
+            trials: what a fraction gives for a block of this rank, by its number; by what is tried.
+            latest: the fraction of the step before.
+
+        Raises:
+            CuszError: a rank failed.
+        """
+        if self._ranks.rank == 0:
+            try:
+                told = (_DONE, *self._sought(trials, latest))
+            except _RankFailed:
+                told = (_FAILED, *_UNKNOWN)
+            except Exception as error:
+                self._error = error
+                told = (_FAILED, *_UNKNOWN)
+            what, *numbers = self._ranks.first_numbers(np.array(told)).tolist()
+        else:
+            while True:
+                what, *numbers = self._ranks.first_numbers(np.array((_FAILED, *_UNKNOWN))).tolist()
+                if what not in trials:
+                    break
+                self._try(trials[int(what)], numbers[0])
+        if what == _FAILED:
+            first = self._ranks.first_of(self._error is not None)
+            assert first is not None
+            self._ranks.raise_of(first, self._error, self._where, is_counted=True)
+        return _Tried(*numbers)
+
+    def _sought(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
+        """What rank 0 chooses."""
+
+        def on(what: int) -> Callable[[float], tuple[float, float]]:
+            def together(fraction: float) -> tuple[float, float]:
+                self._ranks.first_numbers(np.array((what, *_UNKNOWN._replace(fraction=fraction)), np.float64))
+                found = self._try(trials[what], fraction)
+                if what == _WHOLE:
+                    self._tried.append(found)
+                return found.psnr, found.ratio
+
+            return together
+
+        wanted, sizes = self._group.wanted, self._sizes
+        smallest, largest = self._group.fractions()
+        target = _target_of(wanted, sizes)
+        best = None
+        if target is None or smallest >= largest or sizes.raw_bytes == 0:
+            on(_WHOLE)(largest)
+        else:
+            search = tuning.Search(target, wanted.kind == "psnr", largest, on(_SAMPLE), smallest)
+            first = min(max(latest, smallest), largest) if latest else search.estimate()
+            best = search.find(on(_WHOLE), first, wanted.eb_min == 0, _MAX_TRIALS)
+        if best is not None and best != self._tried[-1].fraction:
+            on(_WHOLE)(best)  # these archives are no longer there
+        return self._tried[-1]
+
+    def _try(self, trial: _Trial, fraction: float) -> _Tried:
+        """What a fraction gives for all ranks' blocks, on rank 0 (collective).
+
+        Raises:
+            _RankFailed: on rank 0, a rank failed.
+        """
+        summed = np.zeros(3)
+        try:
+            if self._error is None:
+                for number in self._group.numbers:
+                    summed[1:] += trial(number, fraction)
+        except Exception as error:
+            self._error = error
+        summed[0] = self._error is not None
+        failed, archive_bytes, squares = self._ranks.sums_on_first(summed).tolist()
+        if self._ranks.rank > 0:
+            return _UNKNOWN
+        if failed:
+            raise _RankFailed
+        psnr, ratio = math.nan, self._sizes.raw_bytes / archive_bytes if archive_bytes else 0.0
+        if self._group.wanted.kind == "psnr":
+            (member,) = self._group.members.values()
+            of_all = embedding.SumOfSquares()
+            of_all.largest, of_all.scaled_sum = self._group.unit, squares
+            psnr = of_all.psnr(*member.range, self._sizes.values) - _PSNR_MARGIN
+        return _Tried(fraction, psnr, ratio, archive_bytes)
+
+
+class _RankFailed(Exception):
+    """A rank has failed in a trial."""
+
+
+_UNKNOWN = _Tried(math.nan, math.nan, math.nan, math.nan)
+
+
+def _in_units(squares: embedding.SumOfSquares, unit: float) -> float:
+    return squares.scaled_sum * (squares.largest / unit) ** 2
 
 
 def _errors(original: NDArray[Any], decoded: NDArray[Any], bound: float, fill: float | None) -> embedding.SumOfSquares:
     return embedding.compare(original.reshape(-1), decoded.reshape(-1), bound, fill)[1]
 
 
-def _target_of(wanted: Wanted, raw_bytes: int, besides: tuple[int, int]) -> float | None:
-    """The PSNR or ratio that is sought; None: what is there besides leaves no room.
-
-    Args:
-        raw_bytes: of the group.
-        besides: raw bytes and bytes of archives of the step's other variables.
-    """
+def _target_of(wanted: Wanted, sizes: _Sizes) -> float | None:
+    """The PSNR or ratio that is sought; None: what is there besides leaves no room."""
     if wanted.kind == "psnr":
         return wanted.value
-    room = _budget(wanted, raw_bytes, besides) - besides[1]
-    return raw_bytes / room if room >= 1 else None
+    room = _budget(wanted, sizes) - sizes.besides[1]
+    return sizes.raw_bytes / room if room >= 1 else None
 
 
-def _budget(wanted: Wanted, raw_bytes: int, besides: tuple[int, int]) -> float:
+def _budget(wanted: Wanted, sizes: _Sizes) -> float:
     """The bytes that the group, and what is there besides, may take."""
-    return wanted.value if wanted.kind == "budget_bytes" else (raw_bytes + besides[0]) / wanted.value
+    return wanted.value if wanted.kind == "budget_bytes" else (sizes.raw_bytes + sizes.besides[0]) / wanted.value
 
 
-def _missed(group: _Group, chosen: _Tried, raw_bytes: int, besides: tuple[int, int]) -> list[str]:
+def _missed(group: _Group, chosen: _Tried, sizes: _Sizes) -> list[str]:
     """A message if the goal was not reached."""
     wanted = group.wanted
-    together = chosen.archive_bytes + besides[1]
+    raw_bytes, together = sizes.raw_bytes + sizes.besides[0], chosen.archive_bytes + sizes.besides[1]
     if wanted.kind == "psnr":
         if not chosen.psnr < wanted.value:
             return []
         reached = f"PSNR is {chosen.psnr:.2f} dB with the smallest bound that eb_min allows"
     else:
-        if together <= _budget(wanted, raw_bytes, besides) or (wanted.kind == "ratio" and raw_bytes + besides[0] == 0):
+        if together <= _budget(wanted, sizes) or (wanted.kind == "ratio" and raw_bytes == 0):
             return []
         reached = f"{together:.0f} bytes"
         if wanted.kind == "ratio":
-            reached = f"ratio is {(raw_bytes + besides[0]) / together:.4g}"
+            reached = f"ratio is {raw_bytes / together:.4g}"
         limits = [block.wanted.eb_max for block, _ in group.members.values() if block.wanted is not None]
         limit = "eb_max allows" if min(limits) < math.inf else "makes sense"
         reached += f" with the largest bound that {limit}"

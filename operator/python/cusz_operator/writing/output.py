@@ -7,9 +7,10 @@ Of these calls, only those that ADIOS2 makes collective communicate: constructin
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from ..plugin import Plugin, keep_for_ever, without_colours
 from ..streams import told_apart
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import PARTS, attribute_name, is_exact, is_packed
-from .agreement import Description, Value, bytes_needed
+from .agreement import Description, Value
 from .blocks import PreparedBlock
 
 
@@ -186,21 +187,36 @@ class Output:
         content = value.value if is_text else np.array([value.value])
         self._engine.put(variable, content, self._adios2.Mode.Sync)
 
-    def put_table(self, name: str, table: NDArray[Any], record: checks.VariableRecord) -> None:
-        """Puts the block table of a variable: on rank 0, with the blocks of all ranks. (A stream keeps no record.)"""
-        table["step"] = self._step
-        self._records[name] = record
-        rows = blocktable.rows_of(table)
-        self._table_checks[name] = zlib.crc32(rows.data)
+    def put_table(self, name: str, rows: NDArray[np.float64], before: int, blocks: int) -> None:
+        """Puts rows of the block table of a variable.
+
+        Args:
+            rows: as they are stored, without the step.
+            before: the number of rows before these.
+            blocks: of all rows.
+        """
+        blocktable.set_step(rows, self._step)
+        crc = zlib.crc32(rows.data)
+        behind = (blocks - before - len(rows)) * rows.shape[1] * rows.itemsize
+        self._table_checks[name] = checks.crc_before(crc, behind) if behind else crc
+        shape = [blocks, rows.shape[1]]
         variable = self._tables.get(name)
         if variable is None:
-            variable = self._io.define_variable(
-                blocktable.table_name(name), rows, list(rows.shape), [0, 0], list(rows.shape)
-            )
+            variable = self._io.define_variable(blocktable.table_name(name), rows, shape, [0, 0], shape)
             self._tables[name] = variable
-        variable.set_shape(list(rows.shape))
-        variable.set_selection([[0, 0], list(rows.shape)])
+        variable.set_shape(shape)
+        variable.set_selection([[before, 0], list(rows.shape)])
         self._engine.put(variable, rows, self._adios2.Mode.Sync)
+
+    def record(self, records: Mapping[str, checks.VariableRecord], combine: Callable[[NDArray[Any]], Any]) -> None:
+        """Notes what was asked of variables, and the checksums of their block tables. (A stream keeps no record.)
+
+        Args:
+            combine: the exclusive or of all ranks' numbers, on rank 0 (collective, if there is one).
+        """
+        own = np.array([self._table_checks.get(name, 0) for name in records], np.uint32)
+        self._table_checks = dict(zip(records, combine(own).tolist(), strict=True))
+        self._records.update(records)
 
     def end_step(self) -> None:
         self._engine.end_step()
@@ -238,10 +254,13 @@ def _range_of(block: PreparedBlock, found: cusz_core.ValueRange) -> NDArray[Any]
     return np.array([found.min, found.max] if found.values > 0 else [np.nan, np.nan])
 
 
-def require_room(path: str, tables: Mapping[str, NDArray[Any]], ranks: int) -> None:
-    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank and leave the others waiting."""
-    needed = bytes_needed(tables, ranks)
+def free_bytes(path: str) -> float:
+    """The bytes that are free on the disk; infinite where the file system does not tell."""
     disk = os.statvfs(path)
-    free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks > 0 and free < needed:  # some file systems do not report it
-        raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free} are free")
+    return disk.f_bavail * disk.f_frsize if disk.f_blocks > 0 else math.inf
+
+
+def require_room(needed: int, free: float) -> None:
+    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank and leave the others waiting."""
+    if free < needed:
+        raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free:.0f} are free")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from numpy.typing import NDArray
+from .together import Totals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +47,17 @@ class Tally:
     def __init__(self) -> None:
         self._written: dict[str, VariableSummary] = {}
 
-    def add(self, tables: Mapping[str, NDArray[Any]]) -> None:
-        """Adds a step that was written, from the block tables of its variables."""
-        for name, table in tables.items():
+    def add(self, step: Mapping[str, Totals]) -> None:
+        """Adds a step that was written."""
+        for name, own in step.items():
             before = self._written.get(name, VariableSummary(name, 0, 0, 0, 0, 0.0, 0.0))
             self._written[name] = VariableSummary(
                 name,
                 before.steps + 1,
-                before.blocks + len(table),
-                before.raw_bytes + int(table["raw_bytes"].sum()),
-                before.archive_bytes + int(table["archive_bytes"].sum()),
-                before.seconds + float(table["seconds"].sum()),
+                before.blocks + own.blocks,
+                before.raw_bytes + own.raw_bytes,
+                before.archive_bytes + own.archive_bytes,
+                before.seconds + own.seconds,
                 0.0,
             )
 
@@ -70,18 +69,17 @@ class Tally:
         ]
 
 
-def print_step(path: str, number: int, tables: Mapping[str, NDArray[Any]], seconds: tuple[float, float, float]) -> None:
+def print_step(path: str, number: int, step: Mapping[str, Totals], seconds: tuple[float, float, float]) -> None:
     """Prints a line for a step.
 
     Args:
-        tables: its block tables.
+        step: what was written.
         seconds: for which the program waited, until bounds were agreed on, until the step was compressed, and until it
             was written.
     """
-    raw, archives = (
-        sum(int(table[size].sum()) for table in tables.values()) for size in ("raw_bytes", "archive_bytes")
-    )
-    names, blocks = len(tables), sum(map(len, tables.values()))
+    names, blocks = len(step), sum(own.blocks for own in step.values())
+    raw = sum(own.raw_bytes for own in step.values())
+    archives = sum(own.archive_bytes for own in step.values())
     agreeing, compressing, writing = seconds
     print(
         f"{path}: step {number}: variables {names}, blocks {blocks}, {raw / 1e6:.1f} MB -> "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -21,21 +22,30 @@ from cusz_core.parameters import TABLE, Mode
 
 from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
 from ..plugin import plugin_path
-from ..ranks import Ranks, failure_of, raise_first
+from ..ranks import Ranks
 from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import one_value
 from ..tables.representation import stored as as_stored
-from .agreement import Agreed, Conclusion, Description, Opening, Register, Report, Value, statistics_agreed
+from .agreement import (
+    Description,
+    Opening,
+    Openings,
+    Value,
+    bytes_needed,
+    merged_openings,
+    require_same_opening,
+)
 from .background import Background, Pending, failed
 from .blocks import PreparedBlock, prepare
 from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, PutOptions, WriterOptions
-from .output import Output, require_room
+from .output import Output, free_bytes, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .settings import Settings
+from .together import Agreed, Report, Together, Totals
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
@@ -45,24 +55,16 @@ class _Made(NamedTuple):
     """What a rank has made of its blocks.
 
     Attributes:
-        parts: of the block table of every variable.
+        rows: of the block table of every variable, and all of them in one array.
         predictors: the number of its blocks by variable and predictor, without those stored raw.
     """
 
-    parts: dict[str, blocktable.Part]
+    rows: dict[str, NDArray[np.float64]]
+    flat: NDArray[np.float64]
     predictors: Counter[tuple[str, str]]
 
 
-class _Together(NamedTuple):
-    """What all ranks have made of a step, on rank 0.
-
-    Attributes:
-        tables: the block table of every variable.
-        predictors: the number of blocks by predictor, for every variable.
-    """
-
-    tables: dict[str, NDArray[Any]]
-    predictors: dict[str, Counter[str]]
+_NOTHING = _Made({}, np.empty(0), Counter())
 
 
 class Writer:
@@ -155,13 +157,11 @@ class Writer:
         self._ranks = Ranks(comm)
         self._output: Output | None = None
         self._in_step = False
-        self._closing_agreed = False
         self._background = Background() if overlap else None
         self._pending: Pending[_Made] | None = None  # the step before
         self._blocks: list[PreparedBlock] = []  # of the open step
         self._values: list[Value] = []
-        self._told: tuple[Description, ...] | None = None  # this rank's blocks, as rank 0 knows them
-        self._register = Register()
+        self._together = Together(self._ranks)
         self._controller = Controller(self._ranks)
         # On rank 0:
         self._steps = 0
@@ -171,24 +171,28 @@ class Writer:
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
         error: Exception | None = None
         of_engine: dict[str, str] = {}
-        wanted, in_file = False, None
+        wanted, has_statistics = False, None
         try:
             self._settings = Settings({"eb": eb, "mode": mode, **options}, variables)
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
-            in_file = self._checked(append)
+            has_statistics = self._checked(append)
         except Exception as caught:
             error = caught
         try:
-            told = Opening(failure_of(error), self._path, engine, append, asynchronous, overlap, wanted, in_file)
-            self._open(told, of_engine, ranges, error)
+            own = Opening(self._path, str(engine), bool(append), bool(asynchronous), bool(overlap))
+            self._open(own, wanted, has_statistics, of_engine, ranges, error)
         except BaseException:
-            self._ranks.free()
+            self._together.free()
             raise
 
     def _checked(self, append: bool) -> bool | None:
-        """Refuses what cannot be written; whether the file to append to has ADIOS2's statistics (`Opening`)."""
-        in_file = None
+        """Refuses what cannot be written; whether the file to append to has ADIOS2's statistics.
+
+        Returns:
+            None for a new file, or on ranks other than 0.
+        """
+        has_statistics = None
         adios2 = import_adios2()
         if self._ranks.comm is not None and not adios2.is_built_with_mpi:
             raise UnsupportedError(
@@ -199,30 +203,46 @@ class Writer:
             require_path(Path(self._path), self._engine, append)
             if append and self._engine == "BP5":
                 checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
-                in_file = statistics.are_in(adios2, Path(self._path))
+                has_statistics = statistics.are_in(adios2, Path(self._path))
             if append:
-                self._register.in_file = variables_in(self._path)
+                self._together.in_file = variables_in(self._path)
         plugin_path()
-        return in_file
+        return has_statistics
 
-    def _open(self, own: Opening, of_engine: Mapping[str, str], ranges: bool, error: Exception | None) -> None:
+    def _open(
+        self,
+        own: Opening,
+        wanted: bool,
+        has_statistics: bool | None,
+        of_engine: Mapping[str, str],
+        ranges: bool,
+        error: Exception | None,
+    ) -> None:
         """Opens the file or stream on all ranks (collective).
 
         Args:
-            own: what this rank tells the others.
+            own: what all ranks must open alike.
+            wanted: whether this rank wants ADIOS2 to keep minimum and maximum of blocks.
+            has_statistics: on rank 0, whether the file to append to has them; None for a new file.
             of_engine: parameters of the engine.
             ranges: as given to the Writer.
             error: with which this rank failed before, if it did.
         """
         where = f"cannot write {self._path!r}"
-        told: list[Opening] = self._ranks.allgather(own)
-        raise_first([other.failure for other in told], where, error)
-        wanted = statistics_agreed(told, where)
+        first = self._ranks.first_of(error is not None)
+        if first is not None:
+            self._ranks.raise_of(first, error, where, is_counted=True)
+        require_same_opening(
+            self._ranks.merged(lambda: Openings((self._ranks.rank, own), None), merged_openings), where
+        )
+        is_wanted_by_all = self._ranks.first_of(not wanted) is None
+        has_statistics, self._together.in_file = self._ranks.of_first((has_statistics, self._together.in_file))
         # From here on ADIOS2 communicates.
         with calling_adios2(f"begin to write {self._path!r}"):
             output = Output(import_adios2(), self._path, self._engine, self._ranks.comm)
         self._ranks.agree(_error_of(output.prepare), where)
-        wanted = wanted and self._can_have_statistics(bool(told[0].has_statistics), where)
+        wanted = is_wanted_by_all if has_statistics is None else has_statistics
+        wanted = wanted and self._can_have_statistics(bool(has_statistics), where)
         self._compressor = Compressor(ranges or wanted)
         with output.watch("opening it", self._ranks.watched):
             is_first = self._ranks.rank == 0
@@ -235,14 +255,18 @@ class Writer:
 
         (They would also crash if steps without statistics were appended to a file with them: hence `must`.)
         """
-        problem = next(filter(None, self._ranks.allgather(statistics.problem())), "")
-        if problem and must:
+        own = statistics.problem()
+        first = self._ranks.first_of(bool(own))
+        if first is None:
+            return True
+        problem = self._ranks.of(first, own)
+        if must:
             raise UnsupportedError(
                 f"{where}: the file has ADIOS2's statistics, and so must what is appended; but {problem}"
             )
-        if problem and self._ranks.rank == 0:
+        if self._ranks.rank == 0:
             statistics.warn(problem)
-        return not problem
+        return False
 
     # ------------------------------------------------------------------------------------------------- for users
 
@@ -329,7 +353,7 @@ class Writer:
 
     def _has_been_put(self, name: str) -> bool:
         """Whether an array of this name has been put in an earlier step, by any rank."""
-        return name in self._register.kinds or (self._pending is not None and name in self._pending.agreed.arrays)
+        return name in self._together.kinds or (self._pending is not None and name in self._pending.agreed.arrays)
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
@@ -376,7 +400,7 @@ class Writer:
     def _require_open(self) -> Output:
         if self._output is None:
             raise ParameterError(f"the Writer of {self._path!r} is closed")
-        if self._closing_agreed:
+        if self._together.is_closing:
             raise ParameterError(f"another rank has closed the Writer of {self._path!r}: close it here, too")
         return self._output
 
@@ -405,14 +429,14 @@ class Writer:
         output, self._output = self._output, None
         if output is None:
             return
-        if self._closing_agreed:
+        if self._together.is_closing:
             self._finish(output)
             return
         # A rank that closes while others end a step has failed in between.
-        concluded = self._conclude(Report("close", failure_of(error)))
+        out_of_order = self._together.close(error, self._not_written())
         self._finish(output)
-        if error is None and concluded.failure is not None:
-            raise concluded.failure.error()
+        if error is None and out_of_order is not None:
+            raise out_of_order
 
     def _finish(self, output: Output) -> None:
         def close() -> None:
@@ -432,7 +456,7 @@ class Writer:
     def _end(self) -> None:
         if self._background is not None:
             self._background.close()
-        self._ranks.free()
+        self._together.free()
 
     def _abandon(self, output: Output) -> None:
         """Drops the file without its open step: no more can be written."""
@@ -452,18 +476,18 @@ class Writer:
         began = time.perf_counter()
         work, agreed = self._agree(blocks, values, error)
         self._settings.see(agreed.arrays)
-        is_sought = len(agreed.bounds) < len(agreed.arrays)
-        if self._background is not None and not is_sought:
+        if self._background is not None and not agreed.is_sought:
             self._pending = self._begin(self._background, work, agreed, began)
             return
         agreeing = time.perf_counter() - began
         began += agreeing
-        together = self._compress(work, agreed)
-        self._write_step(work, agreed, together, agreeing, time.perf_counter() - began)
+        totals = self._compress(work, agreed)
+        self._write_step(work, agreed, totals, agreeing, time.perf_counter() - began)
 
     def _begin(self, background: Background, work: StepWork, agreed: Agreed, began: float) -> Pending[_Made]:
         """Has the blocks of a step compressed in the background. It does not fail, but what is begun does."""
         try:
+            agreed.require()
             for number, block in enumerate(work.blocks):
                 if not isinstance(block.field, np.ndarray):  # it may change on the device
                     work.compress(number, agreed.bounds[block.name])
@@ -478,17 +502,17 @@ class Writer:
         if self._pending is None:
             return
         began = time.perf_counter()
-        own, error = _Made({}, Counter()), None
+        own, error = _NOTHING, None
         try:
             own = self._pending.made.result()
         except Exception as caught:
             error = caught
         pending, self._pending = self._pending, None
-        together = self._gather(own, error, pending.agreed)
-        self._write_step(pending.work, pending.agreed, together, pending.seconds, time.perf_counter() - began)
+        totals = self._gather(own, error, pending.agreed)
+        self._write_step(pending.work, pending.agreed, totals, pending.seconds, time.perf_counter() - began)
 
     def _write_step(
-        self, work: StepWork, agreed: Agreed, together: _Together, agreeing: float, compressing: float
+        self, work: StepWork, agreed: Agreed, totals: Mapping[str, Totals], agreeing: float, compressing: float
     ) -> None:
         """Makes ADIOS2 write a step whose archives are there on all ranks (collective).
 
@@ -497,13 +521,13 @@ class Writer:
         """
         began = time.perf_counter()
         with self._require_open().watch(f"writing step {self._steps} of this Writer", self._ranks.watched):
-            self._write(work, agreed, together)
+            self._write(work, agreed, totals)
         seconds = (agreeing, compressing, time.perf_counter() - began)
         self._steps += 1
         self._seconds += sum(seconds)
-        self._tally.add(together.tables)
+        self._tally.add(totals)
         if self._progress:
-            print_step(self._path, self._steps - 1, together.tables, seconds)
+            print_step(self._path, self._steps - 1, totals, seconds)
 
     def _forget(self) -> None:
         """Drops what has been put into the open step."""
@@ -518,67 +542,46 @@ class Writer:
             blocks, values: of this rank.
             error: with which this rank failed before, if it did.
         """
-        work = StepWork(self._compressor, blocks, ())
-        report = Report("step", None)
+        work, report = StepWork(self._compressor, blocks, ()), Report()
         try:
             if error is None:
                 ranges = [self._compressor.range_before(block) for block in blocks]
                 work = StepWork(self._compressor, blocks, ranges)
                 own, order = described(blocks)
-                is_known = self._told is not None and len(own) == len(self._told)
-                is_known = is_known and all(map(Description.is_same, own, self._told or ()))
-                self._told = own
-                in_order = np.array([ranges[number] for number in order], np.float64).tobytes()
-                report = Report("step", None, None if is_known else own, in_order, tuple(values))
+                in_order = np.array([ranges[number] for number in order], np.float64).reshape(-1, 3)
+                report = Report(own, in_order, tuple(values))
         except Exception as caught:
             error = caught
-        if error is not None:
-            self._told = None
-            report = Report("step", failure_of(error))
-        concluded = self._conclude(report)
-        self._closing_agreed = concluded.is_closing
-        if concluded.failure is not None:
-            raise concluded.failure.error() from error
-        return work, concluded.agreed
+        return work, self._together.end_step(report, error, self._not_written())
 
-    def _conclude(self, report: Report) -> Conclusion:
-        """What rank 0 concludes from the reports of all ranks (collective)."""
-        told: list[Report] = self._ranks.gather(report)
-        concluded = None
-        if self._ranks.rank == 0:
-            try:
-                concluded = self._register.concluded(told, self._not_written())
-            except Exception as error:
-                concluded = Conclusion(failure_of(error))
-        made: Conclusion = self._ranks.of_first(concluded)
-        return made
-
-    def _compress(self, work: StepWork, agreed: Agreed) -> _Together:
-        """Compresses this rank's blocks; on rank 0, what all ranks have made of theirs (collective)."""
-        own = _Made({}, Counter())
+    def _compress(self, work: StepWork, agreed: Agreed) -> dict[str, Totals]:
+        """Compresses this rank's blocks; what all ranks have made of theirs (collective)."""
+        own = _NOTHING
         error: Exception | None = None
         try:
+            agreed.require()
             work.compress_all(agreed.bounds)
         except Exception as caught:
             error = caught
         missed: list[str] = []
-        if len(agreed.bounds) < len(agreed.arrays):
+        if agreed.is_sought:
             self._ranks.agree(error, self._not_written())
-            missed = self._controller.compress(work, agreed.arrays, agreed.ranges, self._not_written())
+            missed = self._controller.compress(work, agreed.arrays, agreed.spans, self._not_written())
         try:
             if error is None:
                 own = self._made_of(work, agreed)
         except Exception as caught:
             error = caught
-        together = self._gather(own, error, agreed)
+        totals = self._gather(own, error, agreed)
         self._say(missed)
-        return together
+        return totals
 
     def _made_of(self, work: StepWork, agreed: Agreed) -> _Made:
         """What this rank makes of its blocks, which it compresses unless it has (without communication)."""
         work.compress_all(agreed.bounds)
         compressed = work.made()
-        own = _Made(parts_of(work.blocks, compressed, self._ranks.rank), Counter())
+        rows = parts_of(work.blocks, compressed, self._ranks.rank)
+        own = _Made(rows, agreed.layout.in_one(rows), Counter())
         own.predictors.update(
             (block.name, one.predictor)
             for block, one in zip(work.blocks, compressed, strict=True)
@@ -586,25 +589,30 @@ class Writer:
         )
         return own
 
-    def _gather(self, own: _Made, error: Exception | None, agreed: Agreed) -> _Together:
-        """What all ranks have made of their blocks, on rank 0 (collective).
+    def _gather(self, own: _Made, error: Exception | None, agreed: Agreed) -> dict[str, Totals]:
+        """What all ranks have made of their blocks (collective).
 
         Args:
             own: what this rank has made.
             error: with which it failed, if it did.
         """
-        made = self._ranks.gather(own)
-        together = _Together({}, {})
+        free = math.inf
         try:
-            if self._ranks.rank == 0:
-                together = _put_together(made)
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
-                require_room(self._path, together.tables, self._ranks.size)
+                free = free_bytes(self._path)
         except Exception as caught:
             error = caught
-        self._ranks.agree(error, self._not_written())
-        self._register.add(agreed)
-        return together
+        where = self._not_written()
+        totals, free = self._together.totals(agreed.layout, own.rows, own.predictors, free, error, where)
+        archive_bytes = sum(each.archive_bytes for each in totals.values())
+        blocks = sum(each.blocks for each in totals.values())
+        try:
+            require_room(bytes_needed(archive_bytes, blocks, self._ranks.size), free)
+        except CuszError as full:
+            raise CuszError(f"{where}: rank 0: {full}") from full
+        agreed.layout.gather(own.flat)
+        self._together.add(agreed)
+        return totals
 
     def _say(self, missed: Sequence[str]) -> None:
         """Tells which goals the step misses."""
@@ -613,7 +621,7 @@ class Writer:
             if self._ranks.rank == 0:
                 print(f"cusz_operator: {self._path!r}: {self._missed[-1]}", file=sys.stderr, flush=True)
 
-    def _write(self, work: StepWork, agreed: Agreed, together: _Together) -> None:
+    def _write(self, work: StepWork, agreed: Agreed, totals: Mapping[str, Totals]) -> None:
         """Makes ADIOS2 write the step (collective)."""
         output = self._require_open()
 
@@ -623,18 +631,22 @@ class Writer:
                 output.describe(description)
             for block, one in sorted(zip(work.blocks, work.made(), strict=True), key=lambda both: both[0].name):
                 output.put(block, one.archive, one.range)  # in an order that a Reader knows (datafiles.py)
-            if self._ranks.rank == 0:
-                for value in self._register.values.values():
-                    output.put_value(value)
-            for name, table in together.tables.items():
-                record = checks.VariableRecord(*_asked(agreed.arrays[name]), together.predictors[name])
-                output.put_table(name, table, record)
+            for value in agreed.values.values():  # on rank 0
+                output.put_value(value)
+            for name, rows in agreed.layout.tables().items():
+                before = int(agreed.layout.before[agreed.layout.names.index(name)])
+                output.put_table(name, rows, before, totals[name].blocks)
 
         try:
             self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())
         except CuszError:
             self._abandon(output)
             raise
+        records = {
+            name: checks.VariableRecord(*_asked(block), totals[name].predictors)
+            for name, block in agreed.arrays.items()
+        }
+        output.record(records, self._together.combined)
         try:
             self._ranks.agree_after_adios2(_error_of(output.end_step, of_adios2=True), self._not_written())
         except CuszError:
@@ -664,15 +676,6 @@ class WriterStep:
             self._writer._forget()  # the process is being stopped, or the user of a notebook has had enough
             return
         self._writer._end_step(error)
-
-
-def _put_together(made: Sequence[_Made]) -> _Together:
-    tables = blocktable.merged([of_rank.parts for of_rank in made])
-    predictors: dict[str, Counter[str]] = {name: Counter() for name in tables}
-    for of_rank in made:
-        for (name, predictor), n in of_rank.predictors.items():
-            predictors[name][predictor] += n
-    return _Together(tables, predictors)
 
 
 def _asked(block: Description) -> tuple[float, str]:

@@ -1,0 +1,437 @@
+"""How ranks agree at the end of a step, in a few messages of sizes that do not depend on how many ranks there are.
+
+In a step that is like the one before, one reduction finds that it is, whether a rank has failed or closes the Writer,
+and the ranges of all variables. All ranks then conclude the same from the same numbers. Where variables, blocks or
+single values are others than before, more is exchanged: see `_changed`. A second reduction, of what blocks have become,
+follows when they are compressed.
+
+Every rank takes part in every exchange, whatever fails on it: an error waits until all ranks can raise it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core import parameters
+from cusz_core.errors import CuszError, ParameterError
+
+from ..ranks import Failure, Ranks, failure_of
+from ..reading.contents import AsStored
+from ..tables import blocktable
+from . import agreement, overlaps
+from .agreement import Description, Span, Value
+
+#: How many ranks give the rows of their block tables to the first one of them, which puts them together.
+RANKS_OF_A_TABLE = 256
+
+# What every rank tells at the end of a step or when it closes, of which the maxima are taken: flags, ranks (negative,
+# so that the first one counts), digests as they are and negative, and the ranges of variables.
+_ENDS_STEP, _CLOSES, _FAILS, _IS_NEW, _PUTS_VALUES, _VALUES_ARE_NEW = range(6)
+_FLAGS = 6
+_DIGEST = len(agreement.digest(()))
+_BEFORE_RANGES = _FLAGS + 2 * _DIGEST
+_PREDICTORS = tuple(name for name in get_args(parameters.Predictor) if name != "auto")
+_OF_VARIABLE = 4 + len(_PREDICTORS)  # numbers that are summed up
+
+
+class Report(NamedTuple):
+    """What a rank puts at a step.
+
+    Attributes:
+        blocks: by variable.
+        ranges: of their values, in this order: float64 of shape (blocks, 3), as `cusz_core.ValueRange`.
+    """
+
+    blocks: tuple[Description, ...] = ()
+    ranges: NDArray[np.float64] = np.empty((0, 3))
+    values: tuple[Value, ...] = ()
+
+
+class Layout:
+    """Where a rank's rows go in the block tables of a step.
+
+    Attributes:
+        names: of the variables.
+        before: for each, the number of blocks of the ranks before the group of this one; on its first rank.
+    """
+
+    def __init__(self, group: Ranks, arrays: Mapping[str, Description], own: Sequence[Description]) -> None:
+        """
+        Args:
+            group: of ranks whose rows come together on its first one.
+            arrays: every variable.
+            own: this rank's blocks.
+        """
+        self.names = tuple(arrays)
+        counts = dict.fromkeys(self.names, 0)
+        for block in own:
+            counts[block.name] += len(block.start)
+        self.before = np.zeros(len(counts), np.int64)
+        self._group = group
+        self._counts = np.array(list(counts.values()), np.int64)
+        self._columns = [len(blocktable.columns_of(len(block.shape))) for block in arrays.values()]
+        members = group.size if group.rank == 0 else 0
+        self._of_group = np.zeros((members, len(counts)), np.int64)
+        self._widths = np.full(members, len(counts), np.int64)
+        self._lengths = np.zeros(members, np.int64)  # numbers that each rank of the group gives
+        self._memory = np.empty(0)
+        self._pieces: dict[str, list[slice]] = {}  # of the memory, by variable
+
+    def agree(self, ranks: Ranks) -> None:
+        """Finds out about the other ranks' blocks (collective, whatever it raises)."""
+        self.before = ranks.sums_before(self._counts)
+        self._group.gathered(self._counts, self._widths, self._of_group.reshape(-1))
+        lengths = self._of_group * np.array(self._columns, np.int64)
+        ends = lengths.cumsum().reshape(lengths.shape)
+        self._lengths = lengths.sum(axis=1)
+        self._memory = np.empty(int(lengths.sum()))
+        for name, of_name, up_to in zip(self.names, lengths.T.tolist(), ends.T.tolist(), strict=True):
+            self._pieces[name] = [slice(end - n, end) for end, n in zip(up_to, of_name, strict=True) if n]
+
+    def in_one(self, own: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """This rank's rows in one array, for `gather`."""
+        flat = [own[name].reshape(-1) for name in self.names if name in own]
+        return np.concatenate(flat) if flat else np.empty(0)
+
+    def gather(self, rows: NDArray[np.float64]) -> None:
+        """Brings the rows of the ranks of the group together on its first one (collective)."""
+        self._group.gathered(rows, self._lengths, self._memory)
+
+    def tables(self) -> dict[str, NDArray[np.float64]]:
+        """The rows that have been brought together here, by variable."""
+        return {
+            name: np.concatenate([self._memory[piece] for piece in pieces]).reshape(-1, columns)
+            for (name, pieces), columns in zip(self._pieces.items(), self._columns, strict=True)
+            if pieces
+        }
+
+
+class Agreed(NamedTuple):
+    """What ranks have agreed on for a step before they compress.
+
+    Attributes:
+        arrays: every variable, without its blocks.
+        spans: of their values, over all ranks, as far as they have been looked for.
+        bounds: the absolute bound of every variable, if it is not to be sought.
+        kinds: of the single values.
+        values: the single values; on rank 0.
+        layout: of the block tables.
+        error: with which this rank failed, when others may have agreed; it is told with that of compressing.
+    """
+
+    arrays: dict[str, Description]
+    spans: dict[str, Span]
+    bounds: dict[str, float]
+    kinds: dict[str, str]
+    values: dict[str, Value]
+    layout: Layout
+    error: Exception | None = None
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether some bound is to be sought."""
+        return any(block.wanted is not None for block in self.arrays.values())
+
+    def require(self) -> None:
+        """Raises the error, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+class Totals(NamedTuple):
+    """Of a variable at a step, over all ranks.
+
+    Attributes:
+        seconds: spent compressing.
+        predictors: the number of blocks coded with each; those stored raw have none.
+    """
+
+    blocks: int
+    raw_bytes: int
+    archive_bytes: int
+    seconds: float
+    predictors: dict[str, int]
+
+
+class Together:
+    """What ranks know together of the steps of a Writer, the same on each of them.
+
+    Attributes:
+        kinds: of variables, in the steps that have been compressed.
+        in_file: variables in the file that is appended to.
+        is_closing: whether a rank has closed the Writer.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.kinds: dict[str, str] = {}
+        self.in_file: dict[str, AsStored] = {}
+        self.is_closing = False
+        self._ranks = ranks
+        self._group = ranks.groups(RANKS_OF_A_TABLE)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Of the next step, nothing is known beforehand."""
+        self._own: tuple[Description, ...] | None = None  # this rank's blocks of the step before
+        self._digest = np.zeros(_DIGEST)  # of what they are
+        self._arrays: dict[str, Description] = {}
+        self._layout = Layout(self._group, {}, ())
+        self._values: frozenset[tuple[str, str]] | None = None  # names and kinds of single values, all of them rank 0's
+
+    def free(self) -> None:
+        """Frees the communicators (collective)."""
+        self._group.free()
+        self._ranks.free()
+
+    # ------------------------------------------------------------------------------------------- before compression
+
+    def close(self, error: BaseException | None, where: str) -> CuszError | None:
+        """Tells that this rank closes the Writer; the error if others end a step (collective)."""
+        told = self._nothing()
+        told[_CLOSES] = -self._ranks.rank
+        return self._out_of_order(self._ranks.maxima(told), error, where)
+
+    def end_step(self, report: Report, error: BaseException | None, where: str) -> Agreed:
+        """What ranks agree on (collective).
+
+        Args:
+            report: what this rank puts.
+            error: with which it failed before, if it did.
+            where: what is being done, for messages.
+
+        Raises:
+            CuszError: a rank failed, ranks disagree, or one closes the Writer.
+        """
+        told = self._nothing()
+        told[_ENDS_STEP] = 0.0
+        try:
+            if error is None:
+                self._tell(told, report)
+        except Exception as caught:
+            error = caught
+        if error is not None:
+            told[_FLAGS:], told[_FAILS] = -math.inf, -self._ranks.rank
+        found = self._ranks.maxima(told)
+        out_of_order = self._out_of_order(found, error, where)
+        if out_of_order is not None:
+            self.is_closing = True
+            raise out_of_order from error
+        try:
+            if found[_FAILS] > -math.inf:
+                self._ranks.raise_of(int(-found[_FAILS]), error, where, is_counted=True)
+            are_told = found[_PUTS_VALUES] > -math.inf
+            if found[_IS_NEW] > 0 or (are_told and (found[_PUTS_VALUES] < 0 or found[_VALUES_ARE_NEW] > 0)):
+                return self._changed(report, found, where)
+        except BaseException:
+            self._forget()
+            raise
+        kinds = self._values or () if are_told else ()
+        return self._agreed(found[_BEFORE_RANGES:].reshape(-1, 3), kinds, report.values)
+
+    def _nothing(self) -> NDArray[np.float64]:
+        return np.full(_BEFORE_RANGES + 3 * len(self._layout.names), -math.inf)
+
+    def _tell(self, told: NDArray[np.float64], report: Report) -> None:
+        own = report.blocks
+        is_like = self._own is not None and len(own) == len(self._own)
+        is_like = is_like and all(map(Description.has_same_head, own, self._own or ()))
+        told[_IS_NEW] = not is_like or not all(map(Description.has_same_blocks, own, self._own or ()))
+        digest = self._digest if is_like else agreement.digest(block.kind() for block in own)
+        told[_FLAGS:_BEFORE_RANGES] = *digest, *-digest
+        if report.values:
+            told[_PUTS_VALUES] = -self._ranks.rank
+            kinds, known = _kinds_of(report.values), self._values
+            has_all = self._ranks.rank > 0 or kinds == known
+            told[_VALUES_ARE_NEW] = known is None or not kinds <= known or not has_all
+        ranges = agreement.spans_of(self._layout.names, own, report.ranges)
+        told[_BEFORE_RANGES:] = ranges.reshape(-1)
+
+    def _out_of_order(self, found: NDArray[np.float64], error: BaseException | None, where: str) -> CuszError | None:
+        """The error if some ranks close the Writer while others end a step."""
+        if found[_CLOSES] == -math.inf or found[_ENDS_STEP] == -math.inf:
+            return None
+        rank = int(-found[_CLOSES])
+        failure: Failure | None = self._ranks.of(rank, failure_of(error))
+        if failure is not None:  # it has failed in between
+            return Failure(failure.kind, f"{where}: rank {rank}: {failure.message}").error()
+        return ParameterError(f"{where}: rank {rank} closed the Writer while others ended a step")
+
+    def _changed(self, report: Report, found: NDArray[np.float64], where: str) -> Agreed:
+        """A step that is not like the one before (collective).
+
+        What blocks are is the same on all ranks if digests are; otherwise it is merged in a tree, and so are single
+        values. Another reduction finds ranges, and which blocks have moved. Whether these overlap is found by
+        `overlaps`, and where rows go in block tables by prefix sums.
+        """
+        ranks = self._ranks
+        is_new, are_told = found[_IS_NEW] > 0, found[_PUTS_VALUES] > -math.inf
+        heads: agreement.Heads | None = None  # as this rank's own are
+        if is_new:
+            digests = found[_FLAGS:_BEFORE_RANGES].reshape(2, _DIGEST)
+            if not np.array_equal(digests[0], -digests[1]):
+                heads = ranks.merged(lambda: agreement.heads_of(ranks.rank, report.blocks), agreement.merged_heads)
+        told: agreement.Values = {}
+        if are_told:
+            told = ranks.merged(lambda: agreement.values_told(ranks.rank, report.values), agreement.merged_values)
+        arrays, layout, kinds = self._arrays, self._layout, frozenset[tuple[str, str]]()
+        values: tuple[Value, ...] = ()
+        ranges, error = np.empty((0, 4)), None
+        try:
+            if is_new:
+                heads = agreement.heads_of(0, report.blocks) if heads is None else heads
+                arrays = agreement.arrays_of(heads, self.kinds, self.in_file, where)
+                layout = Layout(self._group, arrays, report.blocks)
+            values = agreement.values_of(told, arrays, self.kinds, self.in_file, where)
+            kinds = _kinds_of(values)
+            ranges = np.empty((len(arrays), 4))
+            ranges[:, :3] = agreement.spans_of(layout.names, report.blocks, report.ranges)
+            ranges[:, 3] = self._moved(layout.names, report.blocks)
+        except Exception as caught:
+            error = self._named(caught, where)
+        ranks.agree_as_it_is(error)
+        ranges = ranks.maxima(ranges)
+        if is_new:
+            self._place(arrays, layout, report.blocks, ranges[:, 3] > 0, where)
+        # Where rank 0 has not put all of them, they have to be told again.
+        self._values = kinds if all(first.rank == 0 for first, *_ in told.values()) else None
+        return self._agreed(ranges[:, :3], kinds, values)
+
+    def _place(
+        self,
+        arrays: dict[str, Description],
+        layout: Layout,
+        own: tuple[Description, ...],
+        moved: NDArray[np.bool_],
+        where: str,
+    ) -> None:
+        """Finds that blocks do not overlap, and where their rows go in block tables (collective).
+
+        Args:
+            moved: the variables whose blocks are not where they were.
+        """
+        error: Exception | None = None
+        if moved.any():
+            ndim = max(len(block.shape) for block in arrays.values())
+            rows = overlaps.no_rows(ndim)
+            try:
+                rows = overlaps.rows_of(self._ranks.rank, layout.names, own, moved, ndim)
+            except Exception as caught:
+                error = self._named(caught, where)
+            try:
+                pair = overlaps.first_pair(self._ranks, rows)
+                if pair is not None:
+                    raise overlaps.error_of(pair, layout.names, arrays, where)
+            except Exception as caught:
+                error = error or self._named(caught, where)
+        try:
+            layout.agree(self._ranks)
+            digest = agreement.digest(block.kind() for block in own)
+        except Exception as caught:
+            error = error or self._named(caught, where)
+        self._ranks.agree_as_it_is(error)
+        self._own, self._digest, self._arrays, self._layout = own, digest, arrays, layout
+
+    def _named(self, error: Exception, where: str) -> Exception:
+        """An error of this rank alone, with the rank in front; other errors are those of all ranks."""
+        if isinstance(error, CuszError):
+            return error
+        failure = failure_of(error)
+        assert failure is not None
+        return failure._replace(message=f"{where}: rank {self._ranks.rank}: {failure.message}").error()
+
+    def _agreed(self, ranges: NDArray[np.float64], kinds: Iterable[tuple[str, str]], values: Sequence[Value]) -> Agreed:
+        """
+        Args:
+            ranges: the maxima over ranks of what `agreement.spans_of` returns.
+            kinds: of the single values.
+            values: those of rank 0.
+        """
+        try:
+            spans = agreement.spans_from(self._layout.names, ranges)
+            bounds = agreement.bounds_of(self._arrays, spans)
+            first = {value.name: value for value in reversed(values)} if self._ranks.rank == 0 else {}
+            return Agreed(self._arrays, spans, bounds, dict(kinds), first, self._layout)
+        except Exception as error:
+            return Agreed(self._arrays, {}, {}, {}, {}, self._layout, error)
+
+    def _moved(self, names: Sequence[str], own: Sequence[Description]) -> list[bool]:
+        """Of every variable, whether this rank's blocks lie elsewhere than in the step before."""
+        now, before = _places_of(own), _places_of(self._own or ())
+        return [name in now and (name not in before or not np.array_equal(now[name], before[name])) for name in names]
+
+    # -------------------------------------------------------------------------------------------- after compression
+
+    def totals(
+        self,
+        layout: Layout,
+        own: Mapping[str, NDArray[np.float64]],
+        predictors: Mapping[tuple[str, str], int],
+        free_bytes: float,
+        error: BaseException | None,
+        where: str,
+    ) -> tuple[dict[str, Totals], float]:
+        """What all ranks have made of a step, and the bytes that rank 0 has found free on the disk (collective).
+
+        Args:
+            own: this rank's rows of the block tables.
+            predictors: the number of its blocks by variable and predictor, without those stored raw.
+            free_bytes: on rank 0.
+            error: with which this rank has failed, if it has.
+            where: what is being done, for messages.
+
+        Raises:
+            CuszError: a rank has failed.
+        """
+        n = len(layout.names)
+        summed = np.zeros(2 + _OF_VARIABLE * n)
+        of_variable = summed[2:].reshape(n, _OF_VARIABLE)
+        try:
+            if error is None:
+                for i, name in enumerate(layout.names):
+                    if name in own:
+                        coded = [predictors.get((name, predictor), 0) for predictor in _PREDICTORS]
+                        of_variable[i] = *blocktable.totals_of(own[name]), *coded
+        except Exception as caught:
+            error = caught
+        summed[0] = error is not None
+        summed[1] = free_bytes if self._ranks.rank == 0 else 0.0
+        summed = self._ranks.sums(summed)
+        if summed[0]:
+            self._ranks.agree(error, where)
+        made = {}
+        for name, (blocks, raw, archives, seconds, *counted) in zip(
+            layout.names, summed[2:].reshape(n, _OF_VARIABLE).tolist(), strict=True
+        ):
+            by_predictor = {p: int(count) for p, count in zip(_PREDICTORS, counted, strict=True) if count}
+            made[name] = Totals(int(blocks), int(raw), int(archives), seconds, by_predictor)
+        return made, float(summed[1])
+
+    def add(self, step: Agreed) -> None:
+        """Adds a step that all ranks have compressed."""
+        self.kinds |= {name: agreement.kind_of(block) for name, block in step.arrays.items()}
+        self.kinds |= step.kinds
+
+    def combined(self, own: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """On rank 0, the exclusive or of all ranks' numbers, if others put rows of block tables, too (collective)."""
+        return own if self._group.size == self._ranks.size else self._ranks.xor_on_first(own)
+
+
+def _kinds_of(values: Iterable[Value]) -> frozenset[tuple[str, str]]:
+    return frozenset((value.name, agreement.kind_of_value(value)) for value in values)
+
+
+def _places_of(told: Sequence[Description]) -> dict[str, NDArray[np.int64]]:
+    """Starts and extents of blocks, by variable."""
+    found: dict[str, NDArray[np.int64]] = {}
+    for block in told:
+        place = np.hstack([block.start, block.extents])
+        before = found.get(block.name)
+        if before is not None and before.shape[1] == place.shape[1]:
+            place = np.vstack([before, place])
+        found[block.name] = place
+    return found
