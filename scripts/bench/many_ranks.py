@@ -262,8 +262,8 @@ def report(document: Document) -> str:
         filled(
             f"**The model**: a message between nodes takes {1e6 * LATENCY:.0f} us, {1e6 * OVERHEAD:.0f} us of either "
             f"processor, and 1 us for every {1e-6 / PER_BYTE / 1e3:.0f} kB; those of a reduction to all ranks follow "
-            "each other, twice the logarithm of the number of ranks. Python's time is measured; ADIOS2's own comes in "
-            "addition."
+            "each other, twice the logarithm of the number of ranks. Python's time is measured: rank 0's, to agree and "
+            "to bring the rows of 256 ranks together."
         ),
         "",
     ]

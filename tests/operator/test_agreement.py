@@ -76,7 +76,7 @@ class Threads(Ranks):
     def sums_before(self, own: NDArray[Any]) -> NDArray[Any]:
         return np.sum([np.zeros_like(own), *self._all("before", own)[: self.rank]], axis=0)
 
-    def merged(self, make: Callable[[], Any], merge: Callable[[Any, Any], Any]) -> Any:
+    def merged(self, make: Callable[[], Any], merge: Callable[[Any, Any], Any], where: str) -> Any:
         every = self._all("merged", make())
         random.Random(len(every)).shuffle(every)  # whatever the order is
         while len(every) > 1:

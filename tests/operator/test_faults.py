@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,39 @@ def test_names_that_differ_between_ranks(mpirun: Callable, tmp_path: Path) -> No
         assert run[0].blocks("other")["rank"].tolist() == [2]
         part = faults.rows(2, 3)
         assert not support.violations(faults.field("U", 0)[part], run[0].read("other")[part], faults.EB)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.mpi
+@pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
+@pytest.mark.parametrize(("ranks", "victim"), [(1, 0), (3, 0), (3, 2), (4, 1)])
+def test_a_rank_that_fails_anywhere(
+    ranks: int, victim: int, overlap: bool, mpirun: Callable, python: Callable, tmp_path: Path
+) -> None:
+    """Between any two exchanges: no rank waits for ever, all get the same error, and steps after it are written."""
+    path = tmp_path / "run.bp"
+    mpirun(ranks, "faults.py", "anywhere", path, "BP5", str(victim), *(["overlap"] if overlap else []), timeout=100)
+    told = logs(path, ranks)
+    assert told == [told[0]] * ranks
+    assert told[0][-1] == "closed"
+    found: dict[str, set[str]] = {}
+    for line in told[0][:-1]:
+        function, kind, said = re.split(", |: ", line, maxsplit=2)
+        if said != "step":
+            assert said.startswith("OutOfMemoryError: ")
+            assert f"rank {victim}: out of memory: {function}" in said
+            found.setdefault(function, set()).add(kind)
+    every = {"same", "moved", "names", "sought"}
+    in_all = {"described", "spans_of"}
+    if not overlap:  # then what follows fails the next step
+        in_all |= {"spans_from", "bounds_of", "compress", "parts_of", "in_one", "totals_of"}
+        assert found["sample"] == found["_in_units"] == {"sought"}
+    assert {name: found.get(name) for name in in_all} == dict.fromkeys(in_all, every)
+    changed = {"arrays_of", "values_of", "Layout", "digest"} | ({"rows_of", "first_overlap"} if ranks > 1 else set())
+    assert changed <= found.keys()
+    with cz.Reader(path) as run:
+        assert len(run) > len(faults.ANYWHERE) * 4
+        assert not support.violations(faults.field("U", 0), run[-1].read("U"), faults.EB)
 
 
 def put_twice(out: cz.Writer, x: np.ndarray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 import cusz_core
 import cusz_operator as cz
 from cusz_operator.ranks import Ranks
+from cusz_operator.tables import checks
 from cusz_operator.writing import agreement, overlaps, together
 from cusz_operator.writing.agreement import Description, Value
 from cusz_operator.writing.together import Layout, Report, Together
@@ -194,3 +196,64 @@ def test_several_ranks_send_rows_of_a_table(
     stream = tmp_path / "stream"
     writing = start_ranks(3, "layer_write.py", stream, "SST")
     together([writing, start_ranks(2, "layer_receive.py", stream, "Reader")])
+
+
+# ------------------------------------------------------------------------------------------------ checksums of metadata
+
+
+def grow(folder: Path, n_bytes: int) -> None:
+    """Appends to what stands for ADIOS2's metadata."""
+    for name in ("mmd.0", "md.0", "md.idx"):
+        with open(folder / name, "ab") as file:
+            file.write(np.random.default_rng(n_bytes).bytes(n_bytes))
+
+
+def test_the_program_does_not_wait_for_checksums_of_much_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is added meanwhile is not in them, and the next line waits for the one before."""
+    may_go_on = threading.Event()
+    plain = checks._crc_of
+
+    def slow(*arguments: Any) -> tuple[int, int]:
+        assert may_go_on.wait(60)
+        return plain(*arguments)
+
+    monkeypatch.setattr(checks, "_crc_of", slow)
+    recorder = checks.Recorder(tmp_path, append=False)
+    grow(tmp_path, 400_000)
+    recorder.record(0, {"U": 1})
+    assert not (tmp_path / checks.CHECKS_FILE).read_bytes()
+    grow(tmp_path, 100)
+    may_go_on.set()
+    recorder.record(1, {"U": 2})
+    grow(tmp_path, 500_000)
+    recorder.record(2, {"U": 3})
+    recorder.record()
+    recorder.close()
+    assert checks.verify(tmp_path) == {(0, "U"): 1, (1, "U"): 2, (2, "U"): 3}
+    lines = list(checks._lines(tmp_path / checks.CHECKS_FILE))
+    assert [line["metadata"]["md.0"][0] for line in lines] == [400_000, 400_100, 900_100, 900_100]
+    for line in lines:
+        for name, (size, crc) in line["metadata"].items():
+            assert plain(tmp_path / name, 0, 0, size) == (size, crc)
+
+
+def test_checksums_end_where_metadata_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = checks.Recorder(tmp_path, append=False)
+    grow(tmp_path, 500_000)
+    recorder.record(0, {"U": 1})
+    recorder._wait()
+
+    def fail(*_: Any) -> tuple[int, int]:
+        raise OSError("a disk error")
+
+    grow(tmp_path, 500_000)
+    with monkeypatch.context() as failing:
+        failing.setattr(checks, "_crc_of", fail)
+        recorder.record(1, {"U": 2})
+        recorder._wait()
+    grow(tmp_path, 10)
+    recorder.record(2, {"U": 3})
+    recorder.close()
+    assert checks.verify(tmp_path) == {(0, "U"): 1}

@@ -63,6 +63,22 @@ def _told(error: BaseException) -> Failure:
     return Failure(CuszError.__name__, f"{type(error).__name__}: {' '.join(text.split())}")
 
 
+def first_told(comm: Any, text: str | None) -> tuple[int, str] | None:
+    """The first rank that tells something, and what; None if none does (collective).
+
+    Args:
+        comm: an mpi4py communicator.
+        text: that this rank tells; None: nothing.
+    """
+    own = np.array([-math.inf if text is None else -comm.rank], np.float64)
+    first = own.copy()
+    comm.Allreduce(own, first, _mpi().MAX)
+    if first[0] == -math.inf:
+        return None
+    rank = int(-first[0])
+    return rank, comm.bcast(text, root=rank)
+
+
 class Ranks:
     """A duplicate of an MPI communicator, or this process alone.
 
@@ -130,12 +146,13 @@ class Ranks:
 
     # ------------------------------------------------------------------------------------------------- of any objects
 
-    def merged(self, make: Callable[[], T], merge: Callable[[T, T], T]) -> T:
+    def merged(self, make: Callable[[], T], merge: Callable[[T, T], T], where: str) -> T:
         """All ranks' objects, merged two by two in a tree, which needs a `merge` that makes no large ones of them.
 
         Args:
             make: the object of this rank.
             merge: associative, and indifferent to the order.
+            where: what is being done, for the message of an error.
 
         Raises:
             CuszError: what went wrong on some rank, on all of them.
@@ -145,7 +162,8 @@ class Ranks:
             try:
                 return work()
             except Exception as error:
-                return _told(error)
+                failure = _told(error)
+                return failure._replace(message=f"{where}: rank {self.rank}: {failure.message}")
 
         def merged(a: T | Failure, b: T | Failure) -> T | Failure:
             if isinstance(a, Failure) or isinstance(b, Failure):

@@ -6,6 +6,7 @@ for a step whose end it came back from, "error CuszError: ..." and "closed".
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator.writing import writer
+from cusz_core import tuning
+from cusz_operator.tables import blocktable
+from cusz_operator.writing import agreement, compression, control, overlaps, together, writer
 
 SHAPE = (12, 500)
 EB = 1e-3
@@ -265,8 +268,80 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "long complex": put(np.zeros(5, np.clongdouble)),
 }
 
+#: What a rank does by itself between exchanges with the others.
+ANYWHERE: dict[str, tuple[Any, str]] = {
+    "described": (writer, "described"),
+    "digest": (agreement, "digest"),
+    "spans_of": (agreement, "spans_of"),
+    "heads_of": (agreement, "heads_of"),
+    "merged_heads": (agreement, "merged_heads"),
+    "arrays_of": (agreement, "arrays_of"),
+    "values_told": (agreement, "values_told"),
+    "values_of": (agreement, "values_of"),
+    "Layout": (together, "Layout"),
+    "rows_of": (overlaps, "rows_of"),
+    "_sampled": (overlaps, "_sampled"),
+    "best_cut": (overlaps, "best_cut"),
+    "sides": (overlaps, "sides"),
+    "first_overlap": (overlaps, "first_overlap"),
+    "spans_from": (agreement, "spans_from"),
+    "bounds_of": (agreement, "bounds_of"),
+    "compress": (compression.Compressor, "compress"),
+    "estimate": (tuning.Search, "estimate"),
+    "sample": (tuning, "sample"),
+    "_in_units": (control, "_in_units"),
+    "parts_of": (writer, "parts_of"),
+    "in_one": (together.Layout, "in_one"),
+    "free_bytes": (writer, "free_bytes"),
+    "totals_of": (blocktable, "totals_of"),
+}
+
+
+def anywhere(log: Log, comm: Any, path: str, engine: Any, victim: str, overlap: str = "") -> None:
+    """Steps of several kinds, in which everything in ANYWHERE fails on a rank, and a good one after each of them.
+
+    A kind is what differs from the step before: nothing, blocks that move, variables that only one rank puts, a bound
+    that is sought.
+    """
+    together.RANKS_OF_A_TABLE = 2
+    moved, goal = 0, 40.0
+    with cz.Writer(path, comm, eb=EB, engine=engine, overlap=bool(overlap), progress=False) as out:
+
+        def put_kind(kind: str) -> None:
+            part = rows((comm.rank + moved) % comm.size, comm.size)
+            options = {"psnr": goal} if kind == "sought" else {}
+            out.put("U", field("U", 0)[part], SHAPE, (part.start, 0), **options)
+            out.put("time", 1.5)
+            if kind == "names" and comm.rank == 1:
+                out.put("V", field("V", 1))
+                out.put("of rank 1", 2.5)
+
+        for name, (where, function) in ANYWHERE.items():
+            goal = 120.0 - goal  # another one than before: it is sought anew
+            for kind in ("same", "moved", "names", "sought"):
+                spoil = raising(where, function, MemoryError(name)) if comm.rank == int(victim) else nothing
+                for is_bad in (False, True):  # the good one comes first, so that "same" is the same
+                    mend = nothing()
+                    moved += kind == "moved" and is_bad
+                    try:
+                        with out.step():
+                            mend = spoil(out, comm.size) if is_bad else mend
+                            put_kind(kind if is_bad else "good")
+                        said = "step"
+                    except cusz_core.CuszError as error:
+                        said = f"{type(error).__name__}: {error}"
+                    finally:
+                        mend()
+                log.line(f"{name}, {kind}: {said}")
+                if overlap:  # what is left over
+                    with contextlib.suppress(cusz_core.CuszError), out.step():
+                        put_kind("good")
+    log.line("closed")
+
+
 KINDS: dict[str, Callable[..., None]] = {
     "steps": steps,
+    "anywhere": anywhere,
     "receive": receive,
     "fail": fail,
     "names": other_names,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_core import tuning
 
 STEPS = 5
 SHAPE = (48, 40, 36)
@@ -36,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ranks disagree": {"ratio": 15},
     "disagree apart": {"ratio": 15},
     "fails": {"ratio": 15},
+    "search fails": {"ratio": 15},
 }
 
 
@@ -50,6 +52,10 @@ def field(name: str, step: int) -> NDArray[np.float32]:
     return x
 
 
+def fail(*_: Any, **__: Any) -> Any:
+    raise cusz_core.OutOfMemoryError("no memory for this")
+
+
 def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
     options = dict(CASES[case])
     is_last = comm.rank == comm.size - 1
@@ -59,6 +65,7 @@ def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
     cuts = np.linspace(0, SHAPE[0], max(comm.size, 2)).astype(int) if comm.size > 1 else np.array([0, 48])
     parts = {0: (cuts[0], cuts[1])} | {rank: (cuts[rank - 1], cuts[rank]) for rank in range(2, comm.size)}
     report: dict[str, Any] = {"missed": None, "error": None}
+    keep = cusz_core.compress_described, tuning.Search.find
     try:
         with cz.Writer(folder / f"{case}.bp", comm, fill=float(FILL), progress=False, **options) as out:
             for step in range(STEPS):
@@ -72,14 +79,14 @@ def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
                         out.put(f"of rank {comm.rank}", field("U", step))
                     out.put("ids", np.arange(10), (10 * comm.size,), (10 * comm.rank,))
                     if case == "fails" and step == 1 and comm.rank == 0:
-
-                        def fail(*_: Any, **__: Any) -> bytes:
-                            raise cusz_core.OutOfMemoryError("no memory for this")
-
                         cusz_core.compress_described = fail  # type: ignore[assignment]
+                    if case == "search fails" and step == 1 and comm.rank == 0:
+                        tuning.Search.find = fail  # type: ignore[method-assign]
             report["missed"] = out.missed_goals
     except cusz_core.CuszError as error:
         report["error"] = f"{type(error).__name__}: {error}"
+    finally:
+        cusz_core.compress_described, tuning.Search.find = keep  # type: ignore[method-assign]
     return report
 
 

@@ -23,6 +23,7 @@ from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from ..adios2_calls import blocks_info, calling_adios2, closing, converted, extents_of, import_adios2
 from ..plugin import Plugin
+from ..ranks import first_told
 from ..streams import told_apart
 from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
@@ -119,7 +120,7 @@ class Input:
                 return
             comm, self._comm = self._comm, None
             if comm is not None and (error is None or isinstance(error, Exception)):  # else the process is stopped
-                comm.allgather("it has closed it" if error is None else _described(error))
+                first_told(comm, "it has closed it" if error is None else _described(error))
             # An open step is not ended: that is collective, and fails where a request has failed.
             if self.is_stream or self.n_steps:  # ADIOS2's Close crashes on a file that is still empty
                 with self._calling("close"):
@@ -154,11 +155,12 @@ class Input:
     def _require_all(self) -> None:
         """Before all ranks go on to the next step of a stream: an error, if a rank has left it, or a request of its has
         failed: what ADIOS2 then does together would not end (collective)."""
-        told: list[str | None] = [self._failure] if self._comm is None else self._comm.allgather(self._failure)
-        for rank, why in enumerate(told):
-            if why is not None:
-                self._comm = None
-                raise CuszError(f"rank {rank} has left the stream {self.path!r} before its end: {why}")
+        told = None if self._failure is None else (0, self._failure)
+        if self._comm is not None:
+            told = first_told(self._comm, self._failure)
+        if told is not None:
+            self._comm = None
+            raise CuszError(f"rank {told[0]} has left the stream {self.path!r} before its end: {told[1]}")
 
     def attributes(self) -> dict[str, Any]:
         with self._lock, self._calling("read the attributes of"):

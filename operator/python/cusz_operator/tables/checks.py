@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError
 CHECKS_FILE = "cusz.checks"
 _METADATA = ("mmd.0", "md.0", "md.idx")
 _PIECE = 1 << 24  # bytes read at once
+_BYTES_AT_ONCE = 1 << 20  # whose checksum the program waits for
 
 
 class VariableRecord(NamedTuple):
@@ -37,7 +39,11 @@ class VariableRecord(NamedTuple):
 
 
 class Recorder:
-    """Appends lines to the checksums of a file."""
+    """Appends lines to the checksums of a file.
+
+    Where a step adds much metadata, as with very many ranks, a thread works out its checksums while the program goes
+    on, and the line is there before that of the next step, or when the file is closed.
+    """
 
     def __init__(self, path: Path, append: bool) -> None:
         """
@@ -48,6 +54,7 @@ class Recorder:
         self._path = path
         self._known: dict[str, tuple[int, int]] = {}
         self._variables: dict[str, VariableRecord] = {}  # as last written
+        self._thread: threading.Thread | None = None
         checks = path / CHECKS_FILE
         before = checks.read_bytes() if append and checks.exists() else b""
         self._file: BinaryIO | None = open(checks, "wb", buffering=0)  # noqa: SIM115
@@ -64,13 +71,13 @@ class Recorder:
         Of the variables, only those are written for which something has changed. If a line cannot be written, no more
         are: the earlier ones stay valid.
         """
+        self._wait()
         if self._file is None:
             return
         try:
-            for name in _METADATA:
-                if (self._path / name).exists():
-                    self._known[name] = _crc_of(self._path / name, *self._known.get(name, (0, 0)))
-            line: dict[str, Any] = {"metadata": self._known}
+            files = {name: self._path / name for name in _METADATA}
+            sizes = {name: file.stat().st_size for name, file in files.items() if file.exists()}
+            line: dict[str, Any] = {}
             if step is None:
                 line["data"] = {data.name: data.stat().st_size for data in sorted(self._path.glob("data.*"))}
             else:
@@ -78,13 +85,38 @@ class Recorder:
                 line |= {"step": step, "tables": dict(tables or {})}
                 line["variables"] = {name: own._asdict() for name, own in changed.items()}
                 self._variables |= changed
-            text = json.dumps(line).encode()
-            self._file.write(b"%s %d\n" % (text, zlib.crc32(text)))
         except OSError:
-            self.close()
+            self._end()
+            return
+        added = sum(sizes.values()) - sum(size for size, _ in self._known.values())
+        if step is not None and added > _BYTES_AT_ONCE:
+            self._thread = threading.Thread(target=self._write, args=(sizes, line), name="cusz_operator checks")
+            self._thread.start()
+        else:
+            self._write(sizes, line)
 
     def close(self) -> None:
         """Ends the file of checksums."""
+        self._wait()
+        self._end()
+
+    def _write(self, sizes: Mapping[str, int], line: Mapping[str, Any]) -> None:
+        """Writes a line, with the checksums of metadata up to these sizes."""
+        assert self._file is not None
+        try:
+            for name, size in sizes.items():
+                self._known[name] = _crc_of(self._path / name, *self._known.get(name, (0, 0)), size)
+            text = json.dumps({"metadata": self._known, **line}).encode()
+            self._file.write(b"%s %d\n" % (text, zlib.crc32(text)))
+        except (OSError, MemoryError):
+            self._end()
+
+    def _wait(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _end(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

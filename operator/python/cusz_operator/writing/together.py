@@ -173,14 +173,16 @@ class Together:
         self.is_closing = False
         self._ranks = ranks
         self._group = ranks.groups(RANKS_OF_A_TABLE)
+        self._nowhere = Layout(self._group, {}, ())
+        self._none = np.zeros(_DIGEST)
         self._forget()
 
     def _forget(self) -> None:
-        """Of the next step, nothing is known beforehand."""
+        """Of the next step, nothing is known beforehand. It does not fail: all ranks have to forget alike."""
         self._own: tuple[Description, ...] | None = None  # this rank's blocks of the step before
-        self._digest = np.zeros(_DIGEST)  # of what they are
+        self._digest = self._none  # of what they are
         self._arrays: dict[str, Description] = {}
-        self._layout = Layout(self._group, {}, ())
+        self._layout = self._nowhere
         self._values: frozenset[tuple[str, str]] | None = None  # names and kinds of single values, all of them rank 0's
 
     def free(self) -> None:
@@ -274,10 +276,14 @@ class Together:
         if is_new:
             digests = found[_FLAGS:_BEFORE_RANGES].reshape(2, _DIGEST)
             if not np.array_equal(digests[0], -digests[1]):
-                heads = ranks.merged(lambda: agreement.heads_of(ranks.rank, report.blocks), agreement.merged_heads)
+                heads = ranks.merged(
+                    lambda: agreement.heads_of(ranks.rank, report.blocks), agreement.merged_heads, where
+                )
         told: agreement.Values = {}
         if are_told:
-            told = ranks.merged(lambda: agreement.values_told(ranks.rank, report.values), agreement.merged_values)
+            told = ranks.merged(
+                lambda: agreement.values_told(ranks.rank, report.values), agreement.merged_values, where
+            )
         arrays, layout, kinds = self._arrays, self._layout, frozenset[tuple[str, str]]()
         values: tuple[Value, ...] = ()
         ranges, error = np.empty((0, 4)), None

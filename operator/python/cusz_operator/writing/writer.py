@@ -232,9 +232,8 @@ class Writer:
         first = self._ranks.first_of(error is not None)
         if first is not None:
             self._ranks.raise_of(first, error, where, is_counted=True)
-        require_same_opening(
-            self._ranks.merged(lambda: Openings((self._ranks.rank, own), None), merged_openings), where
-        )
+        openings = self._ranks.merged(lambda: Openings((self._ranks.rank, own), None), merged_openings, where)
+        require_same_opening(openings, where)
         is_wanted_by_all = self._ranks.first_of(not wanted) is None
         has_statistics, self._together.in_file = self._ranks.of_first((has_statistics, self._together.in_file))
         # From here on ADIOS2 communicates.
