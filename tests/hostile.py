@@ -155,6 +155,10 @@ def main() -> None:
                 seal(mutant, info.version, info.sections.codebook, info.tiles)
                 with contextlib.suppress(cusz.CuszError):
                     cusz.check(mutant, threads=1)
+                with contextlib.suppress(cusz.CuszError):
+                    for level in cusz.levels(mutant)[1:]:
+                        prefix = bytes(mutant[: level.needed_bytes])
+                        cusz.decompress(prefix, level=level.number, archive_bytes=len(mutant), threads=1)
                 try:
                     outcomes.update(cusz.decompress(mutant, threads=1).tobytes())
                     decoded += 1

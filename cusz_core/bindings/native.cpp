@@ -580,31 +580,90 @@ void decompress_into(nb::handle object, nb::handle out, int32_t backend, int32_t
     }));
 }
 
-// out: a strided array with the box's extents; the caller has checked that it has as many dimensions as the archive,
-// and that the strides are positive.
+// A strided array with the extents of a box that begins at `start`; the caller has checked that it has as many dimensions
+// as the archive, and that the strides are positive.
+struct BoxInMemory {
+    Py_buffer view{};
+    std::vector<uint64_t> start, count, stride;
+
+    BoxInMemory(nb::handle array, const nb::tuple& first) {
+        for (nb::handle index : first) start.push_back(nb::cast<uint64_t>(index));
+        if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDES | PyBUF_WRITABLE) != 0) throw nb::python_error();
+        for (int i = 0; i < view.ndim; ++i) {
+            count.push_back(static_cast<uint64_t>(view.shape[i]));
+            stride.push_back(static_cast<uint64_t>(view.strides[i] / view.itemsize));
+        }
+    }
+    ~BoxInMemory() { PyBuffer_Release(&view); }
+    BoxInMemory(const BoxInMemory&) = delete;
+    BoxInMemory& operator=(const BoxInMemory&) = delete;
+};
+
 void decompress_box(nb::handle object, nb::handle out, const nb::tuple& start, int32_t threads,
                     const nb::tuple& place) {
     const Archive archive(object);
-    struct Target {
-        Py_buffer view{};
-        explicit Target(nb::handle array) {
-            if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDES | PyBUF_WRITABLE) != 0) throw nb::python_error();
-        }
-        ~Target() { PyBuffer_Release(&view); }
-        Target(const Target&) = delete;
-        Target& operator=(const Target&) = delete;
-    } const target(out);
-    std::vector<uint64_t> first, count, stride;
-    for (int i = 0; i < target.view.ndim; ++i) {
-        first.push_back(nb::cast<uint64_t>(start[static_cast<size_t>(i)]));
-        count.push_back(static_cast<uint64_t>(target.view.shape[i]));
-        stride.push_back(static_cast<uint64_t>(target.view.strides[i] / target.view.itemsize));
-    }
+    const BoxInMemory box(out, start);
     const Lease lease(place);
     lease.check(run([&] {
-        return cusz_decompress_box(lease.context(), archive.view.data(), archive.view.bytes(), threads, first.data(),
-                                   count.data(), stride.data(), target.view.buf);
+        return cusz_decompress_box(lease.context(), archive.view.data(), archive.view.bytes(), threads,
+                                   box.start.data(), box.count.data(), box.stride.data(), box.view.buf);
     }));
+}
+
+nb::tuple extents_of(const cusz_level& level, const uint64_t (&values)[CUSZ_MAX_NDIM]) {
+    nb::list list;
+    for (int i = 0; i < level.ndim; ++i) list.append(values[i]);
+    return nb::tuple(list);
+}
+
+// What an archive's level is: (n_levels, exact_cost, dtype, shape, step, needed_bytes). prefix: its first bytes.
+nb::tuple inspect_level(nb::handle prefix, size_t archive_bytes, int32_t number, const nb::tuple& place) {
+    const Archive archive(prefix);
+    const Lease lease(place);
+    cusz_level level{};
+    level.struct_bytes = sizeof level;
+    const auto call = [&] {
+        return cusz_inspect_level(lease.context(), archive.view.data(), archive.view.bytes(), archive_bytes, number,
+                                  &level);
+    };
+    lease.check(archive.view.on_device() ? run(call) : call());
+    return nb::make_tuple(level.n_levels, level.exact_cost != 0, level.dtype, extents_of(level, level.shape),
+                          extents_of(level, level.step), level.needed_bytes);
+}
+
+// The same of a field: (n_levels, shape, step). The caller has checked shape and number.
+nb::tuple level_of_shape(const nb::tuple& shape, int32_t number) {
+    std::array<uint64_t, CUSZ_MAX_NDIM> of_field{};
+    size_t i = 0;
+    for (nb::handle extent : shape) of_field.at(i++) = nb::cast<uint64_t>(extent);
+    cusz_level level{};
+    level.struct_bytes = sizeof level;
+    const cusz_status status = cusz_level_of_shape(static_cast<int32_t>(i), of_field.data(), number, &level);
+    if (status != CUSZ_OK) raise(status, "there is no such field, or it has no such level");
+    return nb::make_tuple(level.n_levels, extents_of(level, level.shape), extents_of(level, level.step));
+}
+
+// Decodes a box of a level into a strided array in host memory, with the same care as decompress_box; or a whole level
+// into DeviceMemory of its shape.
+void decompress_level(nb::handle prefix, size_t archive_bytes, int32_t level, nb::handle out, const nb::tuple& start,
+                      int32_t threads, const nb::tuple& place) {
+    const Archive archive(prefix);
+    const Lease lease(place);
+    const auto decode = [&](const auto& first, const auto& count, const auto& stride, void* field) {
+        lease.check(run([&] {
+            return cusz_decompress_level(lease.context(), archive.view.data(), archive.view.bytes(), archive_bytes,
+                                         level, threads, first.data(), count.data(), stride.data(), field);
+        }));
+    };
+    if (!nb::isinstance<DeviceMemory>(out)) {
+        const BoxInMemory box(out, start);
+        return decode(box.start, box.count, box.stride, box.view.buf);
+    }
+    const Field field(out, true);
+    std::array<uint64_t, CUSZ_MAX_NDIM> first{}, stride{};
+    uint64_t values = 1;
+    for (auto d = static_cast<size_t>(field.ndim); d-- > 0; values *= field.shape[d]) stride[d] = values;
+    decode(first, field.shape, stride, field.view.data());
 }
 
 std::tuple<double, double, uint64_t> value_range(nb::handle object, bool has_fill, double fill, int32_t threads,
@@ -704,6 +763,7 @@ NB_MODULE(_native, m) {
     m.attr("MAX_NDIM") = CUSZ_MAX_NDIM;
     m.attr("FORMAT_VERSION") = CUSZ_FORMAT_VERSION;
     m.attr("RAW_OVERHEAD_BYTES") = CUSZ_RAW_OVERHEAD_BYTES;
+    m.attr("MIN_PREFIX_BYTES") = CUSZ_MIN_PREFIX_BYTES;
 
     m.def("version", [] { return cusz_version(); });
     m.def("default_threads", [] { return cusz_default_threads(); });
@@ -733,6 +793,9 @@ NB_MODULE(_native, m) {
     m.def("check", &check);
     m.def("decompress_into", &decompress_into);
     m.def("decompress_box", &decompress_box);
+    m.def("inspect_level", &inspect_level);
+    m.def("level_of_shape", &level_of_shape);
+    m.def("decompress_level", &decompress_level);
     m.def("value_range", &value_range);
 
     m.def("pack", &pack);

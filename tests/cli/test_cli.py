@@ -52,6 +52,30 @@ def test_a_field_of_more_than_max_bytes_is_refused(run, folder):
     assert run("decompress", "x.npy.cusz", "-o", "y.npy", "--max-bytes", X.nbytes)[0] == 0
 
 
+def test_levels(run, folder):
+    run("compress", "x.npy", "--eb", "1e-3", "--predictor", "spline")
+    archive = (folder / "x.npy.cusz").read_bytes()
+    levels, whole = cusz.levels(archive), cusz.decompress(archive)
+    listed = json.loads(run("inspect", "x.npy.cusz", "--json")[1])["levels"]
+    assert [(tuple(each["shape"]), each["needed_bytes"]) for each in listed] == [
+        (level.shape, level.needed_bytes) for level in levels
+    ]
+    described = run("inspect", "x.npy.cusz")[1]
+    assert re.search(r"level 1 +10x15x20, needs the first .* kB\n", described)
+    assert not re.search(r"level 0", described)
+    code, out, _ = run("decompress", "x.npy.cusz", "--level", 1, "-o", "half.npy")
+    assert code == 0
+    assert out.startswith("half.npy: float32 10x15x20, 12 kB, ")
+    assert support.same_bits(np.load("half.npy"), np.ascontiguousarray(whole[::2, ::2, ::2]))
+    # What is behind does not matter to it.
+    (folder / "damaged.cusz").write_bytes(archive[:-1] + bytes([archive[-1] ^ 255]))
+    assert run("decompress", "damaged.cusz", "--level", 1, "-o", "again.npy")[0] == 0
+    assert support.same_bits(np.load("half.npy"), np.load("again.npy"))
+    assert fails(run("decompress", "damaged.cusz", "-o", "whole.npy"), 1, "checksum")
+    for level in (-1, len(levels)):
+        assert fails(run("decompress", "x.npy.cusz", "--level", level, "-o", "none.npy"), 2, f"level is {level}; ")
+
+
 def test_raw_there_and_back(run, folder):
     assert run("compress", "d.raw", "--shape", "20x30x40", "--dtype", "f64", "--eb", 0.01)[0] == 0
     assert (folder / "d.raw.cusz").read_bytes() == cusz.compress(X.astype(np.float64), 0.01)
@@ -118,6 +142,7 @@ def test_json(run):
     assert made["ratio"] == made["raw_bytes"] / made["archive_bytes"]
     info = json.loads(run("inspect", "x.npy.cusz", "--json")[1])
     assert info["shape"] == [20, 30, 40]
+    assert len(info.pop("levels")) == 7
     assert {key: made[key] for key in info} == info
     result = json.loads(run("verify", "x.npy", "x.npy.cusz", "--json")[1])
     assert result["max_error"] <= result["eb_abs"] == 1e-2

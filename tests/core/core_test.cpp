@@ -131,6 +131,8 @@ Bytes round_trip(cusz_context* context, const Case& c, std::uint64_t seed) {
         for (std::uint64_t k = 0; k < 3; ++k)
             cusz_test::demand_boxes(context, archive[i].get() + i, size[0], info, hash(seed << 8 ^ k ^ i),
                                     reinterpret_cast<const char*>(y.data()));
+        cusz_test::demand_levels(context, archive[i].get() + i, size[0], info, hash(seed << 8 ^ i),
+                                 reinterpret_cast<const char*>(y.data()));
     }
     return {std::move(archive[0]), size[0]};
 }
@@ -158,6 +160,8 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
         demand(status == CUSZ_OK || status == CUSZ_ERROR_CORRUPT, "kind of error");
         cusz_test::demand_boxes(context, bytes.get(), good.size, info, seed + i,
                                 status == CUSZ_OK ? out.get() : nullptr);
+        cusz_test::demand_levels(context, bytes.get(), good.size, info, seed + i,
+                                 status == CUSZ_OK ? out.get() : nullptr);
         decoded += status == CUSZ_OK ? 1 : 0;
     }
     return decoded;

@@ -27,6 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     cusz_test::demand(status != CUSZ_OK || checked == CUSZ_OK, "what is decoded also passes the check");
     const bool whole = status == CUSZ_OK;
     cusz_test::demand_boxes(context, archive, size, info, info.checksum + size, whole ? field.get() : nullptr);
+    cusz_test::demand_levels(context, archive, size, info, info.checksum + size, whole ? field.get() : nullptr);
     if (!whole) return 0;
 
     // The number of threads must not matter.

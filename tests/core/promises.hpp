@@ -67,4 +67,49 @@ inline void demand_boxes(cusz_context* context, const void* archive, std::size_t
     }
 }
 
+// Levels, from copies of no more bytes than they need, equal the same points of `whole`; one byte less is refused. Any
+// status if whole == nullptr.
+inline void demand_levels(cusz_context* context, const void* archive, std::size_t archive_bytes, const cusz_info& info,
+                          std::uint64_t seed, const char* whole) {
+    const std::size_t size = info.dtype == CUSZ_F32 ? 4 : 8, ndim = static_cast<std::size_t>(info.ndim);
+    cusz_level level{};
+    level.struct_bytes = sizeof level;
+    std::int32_t n_levels = 1;
+    for (std::int32_t k = 0; k < n_levels; ++k) {
+        cusz_status status = cusz_inspect_level(context, archive, archive_bytes, archive_bytes, k, &level);
+        demand(status == CUSZ_OK || (whole == nullptr && status == CUSZ_ERROR_CORRUPT), "what a level is");
+        if (status != CUSZ_OK) return;
+        n_levels = level.n_levels;
+        demand(level.needed_bytes <= archive_bytes, "a level takes no more than the archive");
+        const std::size_t needed = level.needed_bytes;
+        std::uint64_t start[CUSZ_MAX_NDIM] = {}, count[CUSZ_MAX_NDIM] = {}, stride[CUSZ_MAX_NDIM] = {}, values = 1;
+        for (std::size_t d = ndim; d-- > 0; seed = seed * 6364136223846793005u + 1442695040888963407u) {
+            start[d] = (seed >> 33) % 3 == 0 ? (seed >> 35) % (level.shape[d] + 1) : 0;
+            count[d] = level.shape[d] - start[d];
+            stride[d] = values;
+            values *= count[d];
+        }
+        const auto prefix = std::make_unique<char[]>(needed), box = std::make_unique<char[]>(values * size);
+        std::memcpy(prefix.get(), archive, needed);
+        const std::int32_t threads = 1 + seed % 3;
+        status = cusz_decompress_level(context, prefix.get(), needed, archive_bytes, k, threads, start, count, stride,
+                                       box.get());
+        demand(status == CUSZ_OK || (whole == nullptr && status == CUSZ_ERROR_CORRUPT), "a level");
+        for (std::uint64_t i = 0; whole != nullptr && i < values; ++i) {
+            std::uint64_t rest = i, at = 0, distance = 1;
+            for (std::size_t d = ndim; d-- > 0; distance *= info.shape[d]) {
+                at += (start[d] + rest % count[d]) * level.step[d] * distance;
+                rest /= count[d];
+            }
+            demand(std::memcmp(box.get() + i * size, whole + at * size, size) == 0, "a level's values");
+        }
+        if (whole == nullptr || needed == 0) continue;
+        const auto less = std::make_unique<char[]>(needed - 1);
+        std::memcpy(less.get(), archive, needed - 1);
+        demand(cusz_decompress_level(context, less.get(), needed - 1, archive_bytes, k, threads, start, count, stride,
+                                     box.get()) == CUSZ_ERROR_PARAMETER,
+               "a prefix that is too short");
+    }
+}
+
 } // namespace cusz_test

@@ -59,6 +59,17 @@ class Block(ctypes.Structure):
     )
 
 
+class FirstLevel(ctypes.Structure):
+    """cusz_level when it was new."""
+
+    _fields_ = (
+        ("struct_bytes", c_uint32),
+        *((name, c_int32) for name in ("n_levels", "exact_cost", "dtype", "ndim", "reserved")),
+        *((name, c_uint64 * 4) for name in ("shape", "step")),
+        ("needed_bytes", c_uint64),
+    )
+
+
 class Memory(ctypes.Structure):
     """A structure with something behind it that nobody may touch, unless a size says that it belongs to it."""
 
@@ -78,6 +89,10 @@ class BlockMemory(Memory):
     _fields_ = (("known", Block), ("behind", ctypes.c_ubyte * 200))
 
 
+class LevelMemory(Memory):
+    _fields_ = (("known", FirstLevel), ("behind", ctypes.c_ubyte * 200))
+
+
 @pytest.fixture(scope="module")
 def library():
     library = ctypes.CDLL(str(Path(cusz.__file__).parent / "libcusz_core.so.0"))
@@ -94,6 +109,8 @@ def library():
     library.cusz_compress_many.argtypes = [
         *(c_void_p, c_void_p, c_int, c_int32, c_uint64, c_void_p, c_int32, c_void_p, c_size_t)
     ]
+    library.cusz_inspect_level.argtypes = [c_void_p, c_void_p, c_size_t, c_size_t, c_int32, c_void_p]
+    library.cusz_level_of_shape.argtypes = [c_int32, POINTER(c_uint64), c_int32, c_void_p]
     return library
 
 
@@ -120,7 +137,7 @@ def compress(library, context, params) -> tuple[int, bytes]:
 
 
 def test_the_first_structures_have_the_sizes_that_the_library_accepts():
-    assert (ctypes.sizeof(FirstParams), ctypes.sizeof(FirstInfo)) == (48, 216)
+    assert (ctypes.sizeof(FirstParams), ctypes.sizeof(FirstInfo), ctypes.sizeof(FirstLevel)) == (48, 216, 96)
 
 
 def test_a_program_of_the_first_version_compresses(library, context):
@@ -177,6 +194,25 @@ def test_a_program_of_a_newer_version_is_told_what_this_one_knows(library, conte
     assert memory.known.n_tiles == cusz.inspect(archive).tiles
 
 
+@pytest.mark.parametrize("size", [ctypes.sizeof(FirstLevel), ctypes.sizeof(LevelMemory)])
+def test_a_program_of_this_or_a_newer_version_asks_for_a_level(library, context, size):
+    archive = cusz.compress(X, 1e-3)
+    level = cusz.levels(archive)[1]
+    memory = guarded(LevelMemory)
+    memory.known.struct_bytes = size
+    assert library.cusz_inspect_level(context, archive, 200, len(archive), 1, byref(memory)) == OK
+    assert memory.known.struct_bytes == ctypes.sizeof(FirstLevel)
+    assert (tuple(memory.known.shape), tuple(memory.known.step)) == ((*level.shape, 0), (*level.step, 0))
+    assert memory.known.needed_bytes == level.needed_bytes
+    assert set(memory.reaches(ctypes.sizeof(FirstLevel))) == ({GUARD} if size == 96 else {0})
+    memory.known.struct_bytes = size
+    assert library.cusz_level_of_shape(3, SHAPE, 1, byref(memory)) == OK
+    assert (tuple(memory.known.shape), memory.known.needed_bytes) == ((*level.shape, 0), 0)
+    for wrong in (-1, level.number + 6):
+        memory.known.struct_bytes = size
+        assert library.cusz_level_of_shape(3, SHAPE, wrong, byref(memory)) == PARAMETER
+
+
 @pytest.mark.parametrize("size", [0, 4, 40, 47, 52, 4104, 0xA5A5A5A5])
 def test_sizes_that_no_version_has_are_refused(library, context, size):
     params = FirstParams(struct_bytes=size, bins=64)
@@ -188,6 +224,9 @@ def test_sizes_that_no_version_has_are_refused(library, context, size):
     archive, info = cusz.compress(X, 1e-3), FirstInfo(struct_bytes=size)
     assert library.cusz_inspect(context, archive, len(archive), byref(info)) == PARAMETER
     assert b"from 216 to 4096: set it to sizeof(cusz_info)" in library.cusz_last_error(context)
+    level = FirstLevel(struct_bytes=size)
+    assert library.cusz_inspect_level(context, archive, len(archive), len(archive), 1, byref(level)) == PARAMETER
+    assert b"from 96 to 4096: set it to sizeof(cusz_level)" in library.cusz_last_error(context)
 
 
 @pytest.mark.parametrize("kind", [Block, BlockMemory])

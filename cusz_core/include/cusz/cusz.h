@@ -41,6 +41,8 @@ extern "C" {
 #define CUSZ_RAW_OVERHEAD_BYTES 48
 /* A packed block is never larger than its values plus this many bytes. */
 #define CUSZ_PACKED_OVERHEAD_BYTES 8
+/* So many leading bytes of an archive say which levels it has (cusz_inspect_level). */
+#define CUSZ_MIN_PREFIX_BYTES 128
 
 /* Kinds of failure; the numbers are part of the interface and never change. 7 is never returned: it is reserved for
  * software built on this library. */
@@ -149,6 +151,23 @@ typedef struct cusz_info {
     int32_t predictor;        /* cusz_predictor, or CUSZ_NO_STAGE */
     int32_t coder;            /* cusz_coder, or CUSZ_NO_STAGE */
 } cusz_info;
+
+/* A level of a field, a coarser version of it: every step-th value along each dimension, from the first one. Level 0 is
+ * the field. Each level keeps every second value of the one before, along the last three dimensions that have more than
+ * one value left; the last level is a single value. If the program knows fewer members than the library, it gets those;
+ * if it knows more, the others are set to 0, and struct_bytes to the size that this library filled in. */
+typedef struct cusz_level {
+    uint32_t struct_bytes; /* sizeof(cusz_level), set by the caller */
+    int32_t n_levels;      /* of the field, at least 1 */
+    int32_t exact_cost; /* nonzero: no other level's values have to be read or decoded for it, but of coarser ones (and,
+                              of lattices with up to 4096 points, all). 0: finer ones have to, up to the whole field */
+    int32_t dtype;      /* cusz_dtype; of an archive */
+    int32_t ndim;       /* 1 to 4 */
+    int32_t reserved;   /* 0 */
+    uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents of the level, then zeros */
+    uint64_t step[CUSZ_MAX_NDIM];  /* ndim distances in the field from a value of the level to the next, then zeros */
+    uint64_t needed_bytes;         /* of the archive, from its first one: cusz_inspect_level */
+} cusz_level;
 
 typedef struct cusz_context cusz_context;
 
@@ -359,6 +378,56 @@ CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive,
 CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size_t archive_bytes,
                                          int32_t threads, const uint64_t* start, const uint64_t* count,
                                          const uint64_t* stride, void* field);
+
+/* ---- Levels: previews of a field, from the first bytes of its archive
+ *
+ * Archives of CUSZ_PREDICTOR_SPLINE hold the coarsest level first, so that the archive's first bytes are enough for a
+ * level. Of all others (CUSZ_PREDICTOR_LORENZO, CUSZ_PW_REL, raw ones, and those with a lossless stage) the whole archive
+ * is needed; a level is then decoded with the field and picked from it. Either way its values are those of
+ * cusz_decompress at the same places, bit for bit.
+ *
+ * The writer of a spline archive may not have halved every dimension at first (then it predicts better). Its levels are
+ * nevertheless those of the field's shape: what is decoded is the coarsest lattice that has all their values, and
+ * exact_cost is 0. */
+
+/* What level of a field there is, from its shape alone: dtype and needed_bytes are 0.
+ *   shape  ndim extents
+ *   level  0 to n_levels - 1
+ *   info   struct_bytes set by the caller
+ * Errors: PARAMETER, also if there is no such level; UNSUPPORTED (a field whose size does not fit in 63 bits). */
+CUSZ_API cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, int32_t level, cusz_level* info);
+
+/* What level an archive has, and how many of its bytes are needed for it.
+ *   prefix         the first bytes of the archive, or all of it, in host memory, any alignment; or device memory
+ *   prefix_bytes   their number: from CUSZ_MIN_PREFIX_BYTES, or the archive's length if that is less, to archive_bytes
+ *   archive_bytes  exactly the archive's length
+ *   info           struct_bytes set by the caller. If the prefix ends before the archive's index does, needed_bytes is
+ *                  what the index needs, which is more than prefix_bytes: pass so many bytes, and ask again
+ * What an index says is verified once the prefix holds the archive's head (the index and what is decoded first), whose
+ * checksum is verified then; of a raw archive, one of CUSZ_PREDICTOR_LORENZO, CUSZ_PW_REL or with a lossless stage,
+ * the header is verified once all of it is there. Until then it is what the bytes say. The payload is not looked at.
+ * Errors: as cusz_inspect, and PARAMETER if there is no such level. */
+CUSZ_API cusz_status cusz_inspect_level(cusz_context* context, const void* prefix, size_t prefix_bytes,
+                                        size_t archive_bytes, int32_t level, cusz_level* info);
+
+/* Reconstructs a box of a level, on the CPU.
+ *   prefix, prefix_bytes, archive_bytes  as for cusz_inspect_level; at least needed_bytes of the archive. Those beyond are
+ *                  not looked at: they may be missing or damaged
+ *   threads        as in cusz_params
+ *   start, count   one number per dimension: where the box begins in the level, and its extents. Only tiles that it
+ *                  meets are decoded, as by cusz_decompress_box
+ *   stride         as for cusz_decompress_box
+ *   field          memory for the box's first value; not touched if the box is empty. On a device, the box must be
+ *                  contiguous
+ * A prefix on a device is copied to the host, and a field on a device from there.
+ * What is verified: the checksum of the head, and that of every lattice that is needed, each as a whole, also for a box.
+ * So all needed_bytes are, if these are more than CUSZ_MIN_PREFIX_BYTES. Lattices beyond are not verified. Where the whole
+ * archive is needed, all of it is verified.
+ * Errors: PARAMETER (also a prefix that is too short, with what is needed), CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE, MEMORY.
+ * After CORRUPT the contents of the box are undefined. */
+CUSZ_API cusz_status cusz_decompress_level(cusz_context* context, const void* prefix, size_t prefix_bytes,
+                                           size_t archive_bytes, int32_t level, int32_t threads, const uint64_t* start,
+                                           const uint64_t* count, const uint64_t* stride, void* field);
 
 /* ---- Packed blocks: values of any type, stored exactly (docs/reference/format.md, section 11) */
 

@@ -43,6 +43,7 @@ from .errors import (
 )
 from .info import ArchiveInfo, Sections, inspect
 from .parameters import Parameters
+from .preview import Level, level_of, levels, levels_of_shape
 from .verification import Verification, verify
 
 __version__: str = _native.version()
@@ -57,6 +58,7 @@ __all__ = [
     "Described",
     "DescribedBlocks",
     "DeviceError",
+    "Level",
     "OutOfMemoryError",
     "ParameterError",
     "Parameters",
@@ -76,6 +78,9 @@ __all__ = [
     "default_threads",
     "devices",
     "inspect",
+    "level_of",
+    "levels",
+    "levels_of_shape",
     "max_archive_bytes",
     "release_scratch",
     "scratch_bytes",

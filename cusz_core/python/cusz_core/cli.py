@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import math
 import mmap
 import re
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _native, backends, bench, codec, command_line, extensions, tuning, verification
+from . import __version__, _native, backends, bench, codec, command_line, extensions, preview, tuning, verification
 from .arguments import ArchiveLike
 from .command_line import (
     DTYPES,
@@ -85,6 +86,13 @@ def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     sub.add_argument("archive", type=Path)
     sub.add_argument(
         "-o", "--output", type=Path, help=f"file to write: .npy, or raw values (default: ARCHIVE without {SUFFIX})"
+    )
+    sub.add_argument(
+        "--level",
+        type=int,
+        default=0,
+        metavar="K",
+        help="every 2**K-th value along the last three dimensions; cusz inspect lists the levels (default: 0, all)",
     )
     sub.add_argument("--max-bytes", type=int, help="refuse a larger field (for untrusted archives)")
     add_parameters(sub, "backend", "threads")
@@ -225,11 +233,13 @@ def _decompress(options: argparse.Namespace) -> int:
             raise UsageError(f"{source} does not end in {SUFFIX}: name the output with -o")
         output = source.with_suffix("")
     refuse_overwrite(output, source, options.force)
-    archive = source.read_bytes()
-    info = inspect(archive)
     started = time.perf_counter()
-    with progress(f"decompressing to {size(info.raw_bytes)}"):
-        field = codec.decompress(archive, **parameters_given(options), max_bytes=options.max_bytes)
+    with _mapped(source) as archive:
+        level, dtype = preview.level_of(archive, options.level)
+        size_of_level = level.size * dtype.itemsize
+        with progress(f"decompressing to {size(size_of_level)}"):
+            given = parameters_given(options) | ({"level": options.level} if options.level else {})
+            field = codec.decompress(archive, **given, max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
     with new_file(output) as file:
         if output.suffix == ".npy":
@@ -237,7 +247,7 @@ def _decompress(options: argparse.Namespace) -> int:
         else:
             file.write(field.reshape(-1).data)
     print(
-        f"{output}: {info.dtype.name} {extents(info.shape)}, {size(info.raw_bytes)}, "
+        f"{output}: {dtype.name} {extents(level.shape)}, {size(size_of_level)}, "
         f"{seconds:.3f} s, {field.nbytes / seconds / 1e9:.2f} GB/s"
     )
     return 0
@@ -252,10 +262,11 @@ def _inspect(options: argparse.Namespace) -> int:
             raise UsageError(f"--{option} is for directories, and {path} is a file")
     with _mapped(path) as archive:
         info = inspect(archive)
+        levels = preview.levels(archive)
     if options.check:
         codec.check(path.read_bytes())
     if options.json:
-        print_json(info.to_dict())
+        print_json({**info.to_dict(), "levels": [dataclasses.asdict(level) for level in levels]})
         return 0
     sections = info.sections
     rows = {
@@ -274,6 +285,10 @@ def _inspect(options: argparse.Namespace) -> int:
         f"payload {sections.payload} bytes",
         "checksum": f"{info.checksum:08x}" + (" (verified)" if options.check else ""),
     }
+    for level in levels[1:]:
+        how = "" if level.exact_cost else ", decoded from finer ones"
+        needed = "all" if level.needed_bytes == info.archive_bytes else f"the first {size(level.needed_bytes)}"
+        rows[f"level {level.number}"] = f"{extents(level.shape)}, needs {needed}{how}"
     for name, text in rows.items():
         if text is not None:
             print(f"{name:10s}{text}")

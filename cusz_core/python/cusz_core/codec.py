@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import _native, arguments, device_memory
+from . import _native, arguments, device_memory, preview
 from .arguments import ArchiveLike, DeviceArray, Field
 from .errors import OutOfMemoryError, ParameterError, UnsupportedError
 from .parameters import Backend, Lossless, Mode, Options, Parameters
@@ -312,6 +312,8 @@ def decompress(
     backend: Backend = ...,
     threads: int | None = ...,
     max_bytes: int | None = ...,
+    level: int = ...,
+    archive_bytes: int | None = ...,
 ) -> NDArray[Any]: ...
 @overload
 def decompress(
@@ -323,6 +325,8 @@ def decompress(
     backend: Backend = ...,
     threads: int | None = ...,
     max_bytes: int | None = ...,
+    level: int = ...,
+    archive_bytes: int | None = ...,
 ) -> Any: ...
 def decompress(
     archive: ArchiveLike,
@@ -333,8 +337,10 @@ def decompress(
     backend: Backend = "auto",
     threads: int | None = None,
     max_bytes: int | None = None,
+    level: int = 0,
+    archive_bytes: int | None = None,
 ) -> Any:
-    """Reconstructs the field of an archive.
+    """Reconstructs the field of an archive, or a coarser level of it.
 
     Args:
         archive: bytes, bytearray, memoryview, mmap or uint8 array that holds exactly the archive; or a one-dimensional
@@ -348,10 +354,17 @@ def decompress(
             "cpu": on the CPU, for arrays in host memory only.
         threads: CPU threads; None as in `compress`.
         max_bytes: refuse an archive whose field is larger than this, before allocating memory for it: for untrusted
-            archives, as a small one may declare a very large field.
+            archives, as a small one may declare a very large field. With `level`, the level has to be smaller, and the
+            field if all of it has to be decoded.
+        level: 0 for the field, or a coarser one (`levels`), which is decoded on the CPU, and goes from there to a
+            device. Its values are those of the field at the same places, bit for bit. `out` has the level's shape.
+        archive_bytes: the length of the whole archive, if `archive` is only its first bytes: as many as
+            `levels(...)[level].needed_bytes`. The checksums of the head and of all levels that are decoded are
+            verified, of bytes beyond nothing.
 
     Returns:
-        The field: an array of the archive's dtype and shape, numpy's unless `out`, `like` or `device` say otherwise.
+        The field or level: an array of the archive's dtype and the level's shape, numpy's unless `out`, `like` or
+        `device` say otherwise.
 
     Raises:
         CorruptArchiveError: not an archive, or a damaged one.
@@ -360,10 +373,26 @@ def decompress(
             written to, or a stage that this build does not have or that needs host memory ("zstd"); CuPy is needed
             and missing.
         ParameterError: `out` of another shape or layout, `out`, `like` and `device` that contradict each other, a
-            field larger than `max_bytes`, or a device array with backend="cpu".
+            field larger than `max_bytes`, a device array with backend="cpu", a level that the field does not have, or
+            fewer bytes of the archive than it needs.
         DeviceError: the backend asked for is missing or failed.
         OutOfMemoryError: not enough memory, of the host or of the device.
     """
+    if level != 0 or archive_bytes is not None:
+        if arguments.backend(backend) == arguments.backend("cuda"):
+            raise UnsupportedError("a level is decoded on the CPU: use backend='auto'")
+        if out is not None:
+            _require_agreement(out, like, arguments.device(device))
+        return preview.decompress_level(
+            archive,
+            level,
+            archive_bytes,
+            out=out,
+            like=like,
+            device=arguments.device(device),
+            threads=threads,
+            max_bytes=max_bytes,
+        )
     source = archive if type(archive) is bytes else device_memory.archive(archive)
     bits, at = source, device_memory.HERE
     if isinstance(source, device_memory.DeviceView):
@@ -399,8 +428,10 @@ def decompress_box(
     *,
     out: NDArray[Any] | None = None,
     threads: int | None = None,
+    level: int = 0,
+    archive_bytes: int | None = None,
 ) -> NDArray[Any]:
-    """Reconstructs a box of an archive's field, in host memory.
+    """Reconstructs a box of an archive's field, or of a coarser level, in host memory.
 
     Only tiles that meet the box are decoded; the checksums of the whole archive are verified all the same. The values
     are those that `decompress` gives, bit for bit.
@@ -412,6 +443,7 @@ def decompress_box(
         out: a writable numpy array of the archive's dtype and the box's extents, to be filled and returned. It need not
             be contiguous: a slice of a larger array will do.
         threads: CPU threads; None as in `compress`.
+        level, archive_bytes: as in `decompress`; `start` and `count` are those of a box of the level then.
 
     Returns:
         An array of the archive's dtype and the box's extents.
@@ -426,9 +458,15 @@ def decompress_box(
     source = archive if type(archive) is bytes else device_memory.archive(archive)
     if isinstance(source, device_memory.DeviceView):
         raise UnsupportedError("a box is decoded in host memory: copy the archive there, or use decompress")
+    first = arguments.extents(start, "start")
+    if level != 0 or archive_bytes is not None:
+        if count is not None:
+            wanted: tuple[int, ...] | None = arguments.extents(count, "count")
+        else:
+            wanted = out.shape if out is not None else None
+        return preview.decompress_level(archive, level, archive_bytes, first, wanted, out=out, threads=threads)  # type: ignore[no-any-return]
     dtype_id, shape = _native.layout(source, device_memory.HERE)
     dtype = arguments.dtype_of(dtype_id)
-    first = arguments.extents(start, "start")
     if count is None:
         extent = out.shape if out is not None else tuple(max(n - s, 0) for s, n in zip(first, shape, strict=False))
     else:

@@ -22,6 +22,7 @@
 #include "context.hpp"
 #include "errors.hpp"
 #include "goal.hpp"
+#include "levels.hpp"
 #include "parameter_table.hpp"
 #include "params.hpp"
 #include "pointwise.hpp"
@@ -124,6 +125,21 @@ const std::byte* packed(const void* block, std::size_t block_bytes) {
     const auto* const bytes = static_cast<const std::byte*>(block);
     if (!is_packed(bytes, block_bytes)) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: not a packed block");
     return bytes;
+}
+
+// A box of what has this shape, without its memory.
+Selection selection(std::int32_t ndim, const std::uint64_t* shape, const std::uint64_t* start,
+                    const std::uint64_t* count, const std::uint64_t* stride) {
+    Selection box{.start = {}, .count = {}, .stride = {}, .field = nullptr};
+    for (std::size_t d = 0; d < static_cast<std::size_t>(ndim); ++d) {
+        if (start[d] > shape[d] || count[d] > shape[d] - start[d])
+            fail(CUSZ_ERROR_PARAMETER, "the box begins at ", start[d], " along dimension ", d, " and has ", count[d],
+                 " values there; the field has ", shape[d]);
+        box.start[d] = start[d];
+        box.count[d] = count[d];
+        box.stride[d] = stride[d];
+    }
+    return box;
 }
 
 Source body_of(const Frame& frame, const Source& archive) { return {frame.body, archive.device, archive.name}; }
@@ -469,24 +485,100 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
         const Target to = target(field, "field", CUSZ_BACKEND_CPU);
         backend_for(*context, CUSZ_BACKEND_CPU, {from, to});
         const Frame frame = cusz::parse(archive, archive, archive_bytes);
-        Selection box{.start = {}, .count = {}, .stride = {}, .field = field};
+        Selection box = selection(frame.layout.ndim, frame.layout.shape.data(), start, count, stride);
+        box.field = field;
         std::uint64_t values = 1;
-        for (std::size_t d = 0; d < static_cast<std::size_t>(frame.layout.ndim); ++d) {
-            const std::uint64_t extent = frame.layout.shape[d];
-            if (start[d] > extent || count[d] > extent - start[d])
-                fail(CUSZ_ERROR_PARAMETER, "the box begins at ", start[d], " along dimension ", d, " and has ",
-                     count[d], " values there; the field has ", extent);
-            box.start[d] = start[d];
-            box.count[d] = count[d];
-            box.stride[d] = stride[d];
-            values *= count[d];
-        }
+        for (std::size_t d = 0; d < static_cast<std::size_t>(frame.layout.ndim); ++d) values *= count[d];
         const Workers workers = workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {});
         if (values == 0)
             return frame.has_logs ? read_pointwise(workers, frame, {})
                                   : read_archive(workers, frame, body_of(frame, from), {});
         need(field, "field");
         frame.has_logs ? read_pointwise_box(workers, frame, box) : read_box(workers, frame, box);
+    });
+}
+
+namespace {
+
+void put_level(cusz_level* info, const LevelOfArchive& found, cusz_dtype dtype) {
+    const std::size_t struct_bytes = info->struct_bytes;
+    cusz_level level{};
+    level.struct_bytes = static_cast<std::uint32_t>(std::min(struct_bytes, sizeof level));
+    level.n_levels = static_cast<std::int32_t>(found.n_levels);
+    level.exact_cost = found.is_exact;
+    level.dtype = dtype;
+    level.ndim = found.layout.ndim;
+    std::ranges::copy(found.level.shape, level.shape);
+    std::ranges::copy(found.level.step, level.step);
+    level.needed_bytes = found.needed_bytes;
+    put(info, struct_bytes, level);
+}
+
+void check_level_info(const cusz_level* info) {
+    need(info, "info");
+    check_struct_bytes("info", info->struct_bytes, first_level_bytes, "set it to sizeof(cusz_level)");
+}
+
+// The first bytes of an archive, on the host: those on a device are copied.
+Prefix prefix_of(cusz_context& context, const void* pointer, std::size_t bytes, std::size_t archive_bytes) {
+    need(pointer, "prefix");
+    const Source from = source(pointer, "prefix");
+    if (!from.on_device()) return {from.bytes(), bytes, archive_bytes};
+    auto* const copy = context.scratch.inner.reserve<std::byte>(bytes);
+    backend_on(context, from.device).copy(copy, from.pointer, bytes);
+    return {copy, bytes, archive_bytes};
+}
+
+} // namespace
+
+cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, int32_t level, cusz_level* info) {
+    return guarded(nullptr, [&] {
+        check_level_info(info);
+        const Layout layout(CUSZ_F64, ndim, shape);
+        const std::size_t n = n_levels(layout);
+        if (level < 0 || static_cast<std::size_t>(level) >= n)
+            fail(CUSZ_ERROR_PARAMETER, "level is ", level, "; the field has the levels 0 to ", n - 1);
+        const Level found = level_of(layout, static_cast<std::size_t>(level));
+        put_level(info, {layout, n, found, false, 0}, cusz_dtype{});
+    });
+}
+
+cusz_status cusz_inspect_level(cusz_context* context, const void* prefix, size_t prefix_bytes, size_t archive_bytes,
+                               int32_t level, cusz_level* info) {
+    return guarded(context, [&] {
+        need(context, "context");
+        check_level_info(info);
+        const LevelOfArchive found = inspect_level(prefix_of(*context, prefix, prefix_bytes, archive_bytes), level);
+        put_level(info, found, found.layout.dtype);
+    });
+}
+
+cusz_status cusz_decompress_level(cusz_context* context, const void* prefix, size_t prefix_bytes, size_t archive_bytes,
+                                  int32_t level, int32_t threads, const uint64_t* start, const uint64_t* count,
+                                  const uint64_t* stride, void* field) {
+    return guarded(context, [&] {
+        need(context, "context");
+        need(start, "start");
+        need(count, "count");
+        need(stride, "stride");
+        const Prefix from = prefix_of(*context, prefix, prefix_bytes, archive_bytes);
+        const LevelOfArchive found = inspect_level(from, level);
+        Selection box = selection(found.layout.ndim, found.level.shape.data(), start, count, stride);
+        std::uint64_t values = 1;
+        bool is_dense = true;
+        for (auto d = static_cast<std::size_t>(found.layout.ndim); d-- > 0; values *= box.count[d])
+            is_dense = is_dense && (box.count[d] <= 1 || box.stride[d] == values);
+        const int n = resolve_threads(threads, values * found.layout.value_bytes());
+        const Workers workers{*context->cpu, *context->cpu, context->scratch, n};
+        if (values > 0) need(field, "field");
+        const Target to = values > 0 ? target(field, "field") : Target{};
+        box.field = to.pointer;
+        if (!to.on_device()) return read_level(workers, from, level, box);
+        if (!is_dense) fail(CUSZ_ERROR_UNSUPPORTED, "the box is not contiguous, as one on a device has to be");
+        const auto bytes = static_cast<std::size_t>(values) * found.layout.value_bytes();
+        box.field = context->scratch.field.reserve(bytes);
+        read_level(workers, from, level, box);
+        backend_on(*context, to.device).copy(to.pointer, box.field, bytes);
     });
 }
 

@@ -8,8 +8,8 @@
 
 namespace cusz {
 
-// Sizes of the structures in version 0.1.0, the smallest of any version.
-inline constexpr std::size_t first_params_bytes = 48, first_info_bytes = 216;
+// Sizes of the structures when they were first released, the smallest of any version.
+inline constexpr std::size_t first_params_bytes = 48, first_info_bytes = 216, first_level_bytes = 96;
 
 // Throws PARAMETER if no version of the structure `name` can have this size.
 void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy);

@@ -84,10 +84,8 @@ Frame parse_compact(const void* header, const void* archive, std::size_t archive
 
 } // namespace
 
-Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
-    if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
-    if (archive_bytes >= sizeof v2::magic && std::memcmp(header, v2::magic, sizeof v2::magic) == 0)
-        return parse_compact(header, archive, archive_bytes);
+bool begins_compact(const void* header, std::size_t archive_bytes) {
+    if (archive_bytes >= sizeof v2::magic && std::memcmp(header, v2::magic, sizeof v2::magic) == 0) return true;
     if (archive_bytes < 5 || std::memcmp(header, magic, 4) != 0)
         fail(CUSZ_ERROR_CORRUPT, "not a cuSZ archive: ", archive_bytes, " bytes that do not begin with \"cuSZ\"");
     const std::uint32_t version = get<std::uint8_t>(header, version_at);
@@ -99,6 +97,27 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     if (version == 2) // which begins otherwise
         fail(CUSZ_ERROR_UNSUPPORTED, "archive of format version 2, revision 1, a draft of releases up to 0.2.0; this "
                                      "library reads version 1 and revision 2 of version 2: compress the field again");
+    return false;
+}
+
+Layout declared_layout(const void* header) {
+    const auto shape = get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(header, shape_at);
+    const unsigned ndim = get<std::uint8_t>(header, ndim_at), dtype = get<std::uint8_t>(header, dtype_at);
+    if (ndim < 1 || ndim > CUSZ_MAX_NDIM) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ndim is ", ndim);
+    if (dtype != CUSZ_F32 && dtype != CUSZ_F64) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: dtype is ", dtype);
+    for (std::size_t i = ndim; i < CUSZ_MAX_NDIM; ++i)
+        if (shape[i] != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: extent beyond ndim is not 0");
+    try {
+        return Layout(static_cast<cusz_dtype>(dtype), static_cast<std::int32_t>(ndim), shape.data());
+    } catch (const Error& error) {
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", error.what());
+    }
+}
+
+Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
+    if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
+    if (begins_compact(header, archive_bytes)) return parse_compact(header, archive, archive_bytes);
+    const std::uint32_t version = get<std::uint8_t>(header, version_at);
     const auto need = [&](std::size_t bytes) {
         if (archive_bytes < bytes)
             fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes, the header alone takes ", bytes);
@@ -119,20 +138,7 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     if (header_checksum(header, front_bytes) != checksum)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the header does not match its checksum");
 
-    const auto shape = get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(header, shape_at);
-    const unsigned ndim = get<std::uint8_t>(header, ndim_at), dtype = get<std::uint8_t>(header, dtype_at);
-    if (ndim < 1 || ndim > CUSZ_MAX_NDIM) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ndim is ", ndim);
-    if (dtype != CUSZ_F32 && dtype != CUSZ_F64) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: dtype is ", dtype);
-    for (std::size_t i = ndim; i < CUSZ_MAX_NDIM; ++i)
-        if (shape[i] != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: extent beyond ndim is not 0");
-    const auto layout = [&] {
-        try {
-            return Layout(static_cast<cusz_dtype>(dtype), static_cast<std::int32_t>(ndim), shape.data());
-        } catch (const Error& error) {
-            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", error.what());
-        }
-    }();
-
+    const Layout layout = declared_layout(header);
     Frame frame{.version = version,
                 .layout = layout,
                 .kind = static_cast<cusz_kind>(kind),

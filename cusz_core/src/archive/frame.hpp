@@ -75,6 +75,13 @@ std::size_t max_front_bytes();
 // max_front_bytes(). Throws CORRUPT, TOO_NEW.
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes);
 
+// Whether an archive of so many bytes is a compact one. Throws CORRUPT, TOO_NEW and UNSUPPORTED if it begins as none that
+// this library reads.
+bool begins_compact(const void* archive, std::size_t archive_bytes);
+// The layout in the header of one that is not compact, of which no more than raw_header_bytes are looked at. No checksum
+// is verified. Throws CORRUPT.
+Layout declared_layout(const void* header);
+
 // Writes the header of a raw archive.
 void write_raw_header(void* archive, const Layout& layout, std::uint32_t payload_checksum);
 

@@ -13,16 +13,18 @@ struct Scratch {
     Buffer field;    // one that lies on a device
     Buffer inner;    // an archive that is part of another one, or only tried
     Buffer signs;    // of bounds relative to every value
+    Buffer strided;  // points of which a level has some
     // Of bounds sought for a goal:
     Buffer sample, decoded;
 
     std::size_t bytes() const {
         std::size_t sum = 0;
-        for (const Buffer* buffer : {&unpacked, &field, &inner, &signs, &sample, &decoded}) sum += buffer->bytes();
+        for (const Buffer* buffer : {&unpacked, &field, &inner, &signs, &strided, &sample, &decoded})
+            sum += buffer->bytes();
         return sum;
     }
     void release() {
-        for (Buffer* buffer : {&unpacked, &field, &inner, &signs, &sample, &decoded}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &field, &inner, &signs, &strided, &sample, &decoded}) buffer->release();
     }
 };
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "archive/levels.hpp"
 #include "data.hpp"
 
 namespace cusz {
@@ -57,6 +58,10 @@ public:
 
     // As decode, for a box of the field: tiles that do not meet it are verified, but not decoded.
     virtual void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
+
+    // Of compact archives alone: as decode_box, for a box of a lattice that lattice_of (archive/levels.hpp) tells, from as
+    // many bytes as are needed for it, whose head has been verified. Of finer lattices nothing is read or verified.
+    virtual void decode_lattice(const Prefix& prefix, int threads, std::size_t lattice, const Selection& box);
 
     void decode(const Frame& frame, const Source& body, int threads, const Target& field) final {
         decode_box(frame, body.bytes(), threads, whole(frame.layout, field.pointer));

@@ -55,6 +55,10 @@ constexpr Codec table[] = {
 
 bool HostEngine::choose(const Layout&, Coding&, const BoxReader&) { return true; }
 
+void HostEngine::decode_lattice(const Prefix&, int, std::size_t, const Selection&) {
+    fail(CUSZ_ERROR_INTERNAL, "a codec without lattices was asked for one");
+}
+
 std::size_t Codec::number() const { return static_cast<std::size_t>(this - table); }
 
 std::span<const Codec> codecs() { return table; }

@@ -236,6 +236,20 @@ std::uint64_t index_bytes(const Pyramid& pyramid) {
     return 3 * units;
 }
 
+std::uint64_t head_bytes(std::span<const std::byte> prefix, const Front& front, std::size_t front_bytes) {
+    Interpolation how;
+    Reader in(prefix, read_interpolation(prefix, front, front_bytes, how));
+    in.number(1); // the model
+    in.number(front.layout.value_bytes());
+    const Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), how.axes);
+    const std::uint64_t index = index_bytes(pyramid);
+    if (index > 0) in.varint();
+    std::uint64_t bytes = in.at() + index;
+    for (const Lattice& lattice : pyramid.lattices)
+        if (lattice.values() > max_values_of_small_lattices) bytes += 4; // its checksum
+    return bytes + bytes % 2;
+}
+
 std::size_t pack(std::span<std::byte> archive, std::byte* packed) {
     std::size_t front_bytes = 0;
     Front front = read_front(archive, front_bytes);
@@ -283,14 +297,19 @@ std::vector<std::byte> unpack(std::span<const std::byte> archive) {
 }
 
 std::size_t read_head(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes, Head& head) {
-    Reader in(archive, read_interpolation(archive, front, front_bytes, head.how));
+    return read_head_of(archive, archive.size(), front, front_bytes, head);
+}
+
+std::size_t read_head_of(std::span<const std::byte> prefix, std::size_t archive_bytes, const Front& front,
+                         std::size_t front_bytes, Head& head) {
+    Reader in(prefix, read_interpolation(prefix, front, front_bytes, head.how));
     const auto model = static_cast<std::uint32_t>(in.number(1));
     head.preset = model & 15;
     head.has_map = (model >> 4 & 1) != 0;
     head.top = in.number(front.layout.value_bytes());
 
     const Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.how.axes);
-    if (index_bytes(pyramid) > archive.size()) corrupt("it is shorter than its index");
+    if (index_bytes(pyramid) > prefix.size()) corrupt("it is shorter than its index");
     const std::vector<Unit> units = units_of(pyramid);
     head.units.assign(units.size(), {});
     head.checksums.clear();
@@ -304,17 +323,17 @@ std::size_t read_head(std::span<const std::byte> archive, const Front& front, st
             entry = {stored & ((1u << length_bits) - 1), stored >> length_bits};
             if (entry.bytes == 0 && entry.log2_lanes != 0) corrupt("lanes of nothing");
         }
-        if (entry.bytes > archive.size()) corrupt("a unit is longer than all");
+        if (entry.bytes > archive_bytes) corrupt("a unit is longer than all");
         entry.bytes *= 2;
         all += entry.bytes;
     }
     for (std::size_t i = n_large(units); i > 0; --i) head.checksums.push_back(static_cast<std::uint32_t>(in.number(4)));
     if (in.at() % 2 != 0 && in.number(1) != 0) corrupt("padding is not 0");
-    if (units.size() == 1) all = head.units[0].bytes = archive.size() - in.at();
+    if (units.size() == 1) all = head.units[0].bytes = archive_bytes - in.at();
     head.units[0].log2_lanes = model >> 5;
     for (const Head::Entry& entry : head.units)
         if (entry.log2_lanes > max_log2_lanes || entry.bytes % 2 != 0) corrupt("an illegal unit");
-    if (all != archive.size() - in.at()) corrupt("its length is not what its index says");
+    if (all != archive_bytes - in.at()) corrupt("its length is not what its index says");
     return in.at();
 }
 

@@ -91,10 +91,15 @@ std::uint64_t index_bytes(const Pyramid& pyramid);
 constexpr std::size_t max_head_bytes(std::size_t n_units, std::size_t n_lattices) {
     return max_front_bytes + 4 + interpolation_bytes + 1 + 8 + 10 + 3 * n_units + 4 * n_lattices + 1;
 }
+// The same of an archive, from its first max_head_bytes(0, 0) bytes, or all that there are. Throws CORRUPT.
+std::uint64_t head_bytes(std::span<const std::byte> prefix, const Front& front, std::size_t front_bytes);
 // What comes behind the checksum and before unit 0, which begins at an even byte. front_bytes: before the checksum.
 std::vector<std::byte> write_head(const Front& front, std::size_t front_bytes, const Head& head);
 // Returns the number of bytes up to unit 0. Throws CORRUPT.
 std::size_t read_head(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes, Head& head);
+// The same of the first bytes of an archive of archive_bytes, which hold all that is before unit 0.
+std::size_t read_head_of(std::span<const std::byte> prefix, std::size_t archive_bytes, const Front& front,
+                         std::size_t front_bytes, Head& head);
 
 // With zstd: replaces what follows the interpolation by its length and a zstd frame of it, if that is shorter. packed:
 // memory for as many bytes. Returns the archive's new length.

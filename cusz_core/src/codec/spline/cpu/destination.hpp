@@ -1,4 +1,4 @@
-// A box of the field that is decoded, by the axes of the field or of lattice 0.
+// A box of a lattice that is decoded, by the axes of the field or of that lattice.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace cusz::cpu {
 
-// Where decoded values go, by the axes of lattice 0: a box of the field.
+// Where decoded values go, by the axes of the lattice that is wanted, mostly the field: a box of it.
 template <class T>
 struct Destination {
     T* field = nullptr;
@@ -27,14 +27,15 @@ inline Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t
     return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
 }
 
+// layout: of the field.
 template <class T>
-Destination<T> destination_of(const Pyramid& pyramid, const Layout& layout, const Selection& box) {
+Destination<T> destination_of(const Pyramid& pyramid, std::size_t lattice, const Layout& layout, const Selection& box) {
     Destination<T> destination;
     destination.field = static_cast<T*>(box.field);
     const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
                   stride = by_axis(layout, box.stride, 1);
     for (std::size_t j = 0; j < 4; ++j) {
-        const std::uint32_t a = pyramid.lattices[0].axis[j];
+        const std::uint32_t a = pyramid.lattices[lattice].axis[j];
         destination.start[j] = start[a];
         destination.count[j] = count[a];
         destination.stride[j] = stride[a];
@@ -42,15 +43,16 @@ Destination<T> destination_of(const Pyramid& pyramid, const Layout& layout, cons
     return destination;
 }
 
-// Puts a value in its place, if the box has that.
+// Puts a value of a lattice, or of a coarser one, in its place, if the box has that.
 template <class T>
-void put(const Patch& patch, const Layout& layout, const Selection& box) {
+void put(const Patch& patch, const Pyramid& pyramid, std::size_t lattice, const Layout& layout, const Selection& box) {
     const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
                   stride = by_axis(layout, box.stride, 1);
     auto* to = static_cast<T*>(box.field);
     for (std::size_t a = 0; a < 4; ++a) {
-        if (patch.at[a] < start[a] || patch.at[a] >= start[a] + count[a]) return;
-        to += (patch.at[a] - start[a]) * stride[a];
+        const std::uint64_t at = patch.at[a] / pyramid.scale(lattice, static_cast<std::uint32_t>(a));
+        if (at < start[a] || at >= start[a] + count[a]) return;
+        to += (at - start[a]) * stride[a];
     }
     const auto bits = static_cast<typename Traits<T>::Bits>(patch.bits);
     std::memcpy(to, &bits, sizeof bits);

@@ -45,13 +45,17 @@ public:
     }
 
     void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
-        const std::span archive(body, static_cast<std::size_t>(frame.coding.body_bytes));
+        const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
+        decode_lattice({body, bytes, bytes}, threads, 0, box);
+    }
+
+    void decode_lattice(const Prefix& prefix, int threads, std::size_t lattice, const Selection& box) override {
         std::size_t front_bytes = 0;
-        const v2::Front front = v2::read_front(archive, front_bytes);
+        const v2::Front front = v2::read_front(prefix.span(), front_bytes);
         if (front.layout.dtype == CUSZ_F32)
-            decode_as(f32_, archive, front, front_bytes, threads, box);
+            decode_as(f32_, prefix, front, front_bytes, threads, lattice, box);
         else
-            decode_as(f64_, archive, front, front_bytes, threads, box);
+            decode_as(f64_, prefix, front, front_bytes, threads, lattice, box);
     }
 
     std::size_t scratch_bytes() const override {
@@ -112,10 +116,11 @@ private:
     }
 
     template <class T>
-    static void decode_as(FieldCoder<T>& engine, std::span<const std::byte> archive, const v2::Front& front,
-                          std::size_t front_bytes, int threads, const Selection& box) {
-        if (front.kind == v2::Kind::spline) return engine.decompress(archive, front, front_bytes, threads, box);
-        const auto value = static_cast<typename Traits<T>::Bits>(read_constant(archive, front, front_bytes));
+    static void decode_as(FieldCoder<T>& engine, const Prefix& prefix, const v2::Front& front, std::size_t front_bytes,
+                          int threads, std::size_t lattice, const Selection& box) {
+        if (front.kind == v2::Kind::spline)
+            return engine.decompress(prefix.span(), prefix.archive_bytes, front, front_bytes, threads, lattice, box);
+        const auto value = static_cast<typename Traits<T>::Bits>(read_constant(prefix.span(), front, front_bytes));
         if (box.field == nullptr) return;
         const auto count = Tiling::by_axis(front.layout.ndim, front.layout.shape.data(), box.count.data(), 1),
                    stride = Tiling::by_axis(front.layout.ndim, front.layout.shape.data(), box.stride.data(), 1);

@@ -76,8 +76,9 @@ FieldCoder<T>::Field::Field(const v2::Front& front, const Interpolation& how, co
 }
 
 template <class T>
-FieldCoder<T>::Opened::Opened(std::span<const std::byte> of, const v2::Front& its_front, std::size_t front_bytes)
-    : archive(of), front(its_front), head_bytes(v2::read_head(archive, front, front_bytes, head)),
+FieldCoder<T>::Opened::Opened(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& its_front,
+                              std::size_t front_bytes)
+    : archive(prefix), front(its_front), head_bytes(v2::read_head_of(archive, archive_bytes, front, front_bytes, head)),
       coded(front, head.how, nullptr), first(coded.units.size() + 1, head_bytes) {
     for (std::size_t u = 0; u < coded.units.size(); ++u)
         first[u + 1] = first[u] + static_cast<std::size_t>(head.units[u].bytes);
@@ -364,29 +365,31 @@ typename FieldCoder<T>::WrittenFirst FieldCoder<T>::write_first(const Field& cod
 }
 
 template <class T>
-void FieldCoder<T>::decompress(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes,
-                               int threads, const Selection& box) {
+void FieldCoder<T>::decompress(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& front,
+                               std::size_t front_bytes, int threads, std::size_t lattice, const Selection& box) {
     make_workers(threads);
-    const Opened opened(archive, front, front_bytes);
+    const Opened opened(prefix, archive_bytes, front, front_bytes);
     const Pyramid& pyramid = opened.coded.pyramid;
     const auto& units = opened.coded.units;
     const Bits top_bits = static_cast<Bits>(opened.head.top);
-    verify(opened, threads);
+    verify(opened, lattice, threads);
     if (box.field == nullptr) return;
 
     for (UnitWorker<T>& each : workers_) each.patches.clear();
-    make_arrays(opened.coded.sizes, top_bits, opened.coded.coder.quantiser[0].special);
+    // Without arrays, the lattice goes to the destination.
+    make_arrays(opened.coded.sizes, top_bits, opened.coded.coder.quantiser[0].special, lattice + 1);
     if (!model_) model_ = std::make_unique<UnitModel>();
     model_->set(v2::model_of_preset(pyramid.lattices[0].n_active, opened.head.preset));
-    const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, opened.coded.coder.is_wide());
-    const Destination<T> destination = destination_of<T>(pyramid, front.layout, box);
+    const std::vector<bool> wanted =
+        wanted_units(pyramid, lattice, units, front.layout, box, opened.coded.coder.is_wide());
+    const Destination<T> destination = destination_of<T>(pyramid, lattice, front.layout, box);
     const std::size_t first_unit[] = {0};
     read_units(opened, first_unit, destination, 0);
     std::vector<std::size_t> of_lattice;
-    for (std::size_t u = 1; u < units.size();) {
-        const std::size_t lattice = units[u].lattice;
+    for (std::size_t u = 1; u < units.size() && units[u].lattice >= lattice;) {
+        const std::size_t i = units[u].lattice;
         of_lattice.clear();
-        for (; u < units.size() && units[u].lattice == lattice; ++u)
+        for (; u < units.size() && units[u].lattice == i; ++u)
             if (wanted[u]) of_lattice.push_back(u);
         const std::span all(of_lattice);
         parallel(threads, (all.size() + units_at_once - 1) / units_at_once, [&](std::uint64_t part, int thread) {
@@ -395,9 +398,10 @@ void FieldCoder<T>::decompress(std::span<const std::byte> archive, const v2::Fro
         });
     }
     for (const UnitWorker<T>& each : workers_)
-        for (const Patch& patch : each.patches) put<T>(patch, front.layout, box);
+        for (const Patch& patch : each.patches) put<T>(patch, pyramid, lattice, front.layout, box);
     const T top = std::bit_cast<T>(top_bits);
-    if (!(std::abs(top) <= std::numeric_limits<T>::max())) put<T>(Patch{{}, top_bits}, front.layout, box);
+    if (!(std::abs(top) <= std::numeric_limits<T>::max()))
+        put<T>(Patch{{}, top_bits}, pyramid, lattice, front.layout, box);
 }
 
 template <class T>
@@ -469,18 +473,20 @@ CostsByAxis FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, 
 }
 
 template <class T>
-void FieldCoder<T>::verify(const Opened& opened, int threads) const {
+void FieldCoder<T>::verify(const Opened& opened, std::size_t lattice, int threads) const {
     const auto& first = opened.first;
     const auto& units = opened.coded.units;
-    std::vector<std::atomic<std::uint64_t>> sums(opened.head.checksums.size());
-    std::vector<std::size_t> lattice(units.size()), place(units.size());
-    for (std::size_t u = 2; u < units.size(); ++u) {
+    std::size_t n = 1; // units up to the last one of the lattice
+    while (n < units.size() && units[n].lattice >= lattice) ++n;
+    std::vector<std::size_t> sum_of(n), place(n);
+    for (std::size_t u = 2; u < n; ++u) {
         const bool same = units[u].lattice == units[u - 1].lattice;
-        lattice[u] = lattice[u - 1] + (same ? 0 : 1);
+        sum_of[u] = sum_of[u - 1] + (same ? 0 : 1);
         place[u] = same ? place[u - 1] + 1 : 0;
     }
-    const Parts parts(units.size() - 1, threads);
-    parallel(threads, units.size() > 1 ? parts.number : 0, [&](std::uint64_t part, int) {
+    std::vector<std::atomic<std::uint64_t>> sums(n > 1 ? sum_of.back() + 1 : 0);
+    const Parts parts(n - 1, threads);
+    parallel(threads, n > 1 ? parts.number : 0, [&](std::uint64_t part, int) {
         const auto [begin, end] = parts[part];
         for (std::size_t u = begin + 1; u < end + 1; ++u) {
             const std::size_t bytes = first[u + 1] - first[u];
@@ -491,7 +497,7 @@ void FieldCoder<T>::verify(const Opened& opened, int threads) const {
                 std::memcpy(&last, units_of_length + bytes - 2, 2);
                 sum += std::uint64_t{last} * checksum_weight(static_cast<std::uint32_t>(bytes / 4));
             }
-            sums[lattice[u]] += part_of_sum(place[u], sum, (bytes + 3) / 4);
+            sums[sum_of[u]] += part_of_sum(place[u], sum, (bytes + 3) / 4);
         }
     });
     for (std::size_t i = 0; i < sums.size(); ++i)
@@ -499,18 +505,19 @@ void FieldCoder<T>::verify(const Opened& opened, int threads) const {
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
 }
 
-// Units with tiles that meet a box of the field, or that those are predicted from. A unit's tiles are decoded one after
+// Units with tiles that meet a box of a lattice, or that those are predicted from. A unit's tiles are decoded one after
 // the other, so all of them are.
 template <class T>
-std::vector<bool> FieldCoder<T>::wanted_units(const Pyramid& pyramid, const std::vector<v2::Unit>& units,
-                                              const Layout& layout, const Selection& box, bool is_wide) const {
+std::vector<bool> FieldCoder<T>::wanted_units(const Pyramid& pyramid, std::size_t finest,
+                                              const std::vector<v2::Unit>& units, const Layout& layout,
+                                              const Selection& box, bool is_wide) const {
     std::vector<bool> wanted(units.size(), true);
+    const Lattice& all = pyramid.lattices[finest];
+    const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1);
     bool is_whole = true;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(layout.ndim); ++d)
-        is_whole = is_whole && box.count[d] == layout.shape[d];
+    for (std::size_t j = 0; j < 4; ++j) is_whole = is_whole && count[all.axis[j]] == all.extent[j];
     if (is_whole) return wanted;
     const std::uint64_t before = is_wide ? 2 : 1, behind = before + 1;
-    const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1);
     std::vector<bool> tiles; // of the lattice that are wanted
     std::vector<bool> next;
     const auto mark = [](const Lattice& lattice, const Extents& begin, const Extents& end, std::vector<bool>& of) {
@@ -527,18 +534,19 @@ std::vector<bool> FieldCoder<T>::wanted_units(const Pyramid& pyramid, const std:
     };
     Extents begin{}, end{};
     for (std::size_t j = 0; j < 4; ++j) {
-        const std::uint32_t a = pyramid.lattices[0].axis[j];
+        const std::uint32_t a = all.axis[j];
         begin[j] = start[a];
         end[j] = start[a] + count[a];
     }
-    tiles.assign(pyramid.lattices[0].n_tiles, false);
-    mark(pyramid.lattices[0], begin, end, tiles);
-    for (std::size_t u = units.size(); u-- > 1;) { // the finest come first
+    tiles.assign(all.n_tiles, false);
+    mark(all, begin, end, tiles);
+    std::size_t n = 1; // units up to the last one of that lattice
+    while (n < units.size() && units[n].lattice >= finest) ++n;
+    for (std::size_t u = n; u-- > 1;) { // the finest come first
         const std::size_t i = units[u].lattice;
         const Lattice &lattice = pyramid.lattices[i], &coarser = pyramid.lattices[i + 1];
-        if (u + 1 < units.size() && units[u + 1].lattice != i) tiles.swap(next);
-        if (u + 1 == units.size() || units[u + 1].lattice != i)
-            next.assign(std::max<std::size_t>(coarser.n_tiles, 1), false);
+        if (u + 1 < n && units[u + 1].lattice != i) tiles.swap(next);
+        if (u + 1 == n || units[u + 1].lattice != i) next.assign(std::max<std::size_t>(coarser.n_tiles, 1), false);
         const std::uint64_t first = units[u].first_tile - lattice.first_tile;
         bool some = false;
         for (std::uint32_t j = 0; j < units[u].n_tiles; ++j) some = some || tiles[first + j];

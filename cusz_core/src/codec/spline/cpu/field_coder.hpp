@@ -81,7 +81,7 @@ public:
         Field(const v2::Front& front, const Interpolation& how, const T* end);
         Field(const Field&) = delete;
     };
-    // An archive, and where its units begin and the last one ends.
+    // An archive, or its first bytes, and where its units begin and the last one ends.
     struct Opened {
         std::span<const std::byte> archive;
         const v2::Front& front;
@@ -91,7 +91,11 @@ public:
         std::vector<std::size_t> first;
 
         // Its head has been verified. Throws CORRUPT.
-        Opened(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes);
+        Opened(std::span<const std::byte> whole, const v2::Front& its_front, std::size_t front_bytes)
+            : Opened(whole, whole.size(), its_front, front_bytes) {}
+        // archive_bytes: of all of it.
+        Opened(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& its_front,
+               std::size_t front_bytes);
         // The lattice whose points those of unit 0 are, which others are decoded from.
         std::size_t first_lattice() const { return coded.units[0].lattice; }
     };
@@ -101,10 +105,11 @@ public:
     std::optional<std::size_t> compress(v2::Front front, const Interpolation& how, const T* field, int threads,
                                         std::byte* target, std::uint64_t capacity);
 
-    // Decodes a box of the field that an archive is of, whose head has been verified; without a field, the checksums of
-    // lattices are verified, and no more. Throws CORRUPT.
-    void decompress(std::span<const std::byte> archive, const v2::Front& front, std::size_t front_bytes, int threads,
-                    const Selection& box);
+    // Decodes a box of a lattice that is not coarser than those of unit 0, of an archive whose head has been verified;
+    // without memory for it, the checksums of the lattices that are needed are verified, and no more. prefix: as much of
+    // the archive as is needed. Throws CORRUPT.
+    void decompress(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& front,
+                    std::size_t front_bytes, int threads, std::size_t lattice, const Selection& box);
 
     // Decodes unit 0 alone, so that others can be decoded elsewhere.
     struct FirstUnit {
@@ -177,12 +182,14 @@ private:
     std::optional<std::size_t> assemble(v2::Front& front, v2::Head& head, const std::vector<v2::Unit>& units,
                                         const Output& output);
 
-    void verify(const Opened& opened, int threads) const;
+    // Of lattices from this one on.
+    void verify(const Opened& opened, std::size_t lattice, int threads) const;
     // Decodes units of a lattice, up to units_at_once of them.
     void read_units(const Opened& opened, std::span<const std::size_t> units, const Destination<T>& destination,
                     int thread);
-    std::vector<bool> wanted_units(const Pyramid& pyramid, const std::vector<v2::Unit>& units, const Layout& layout,
-                                   const Selection& box, bool is_wide) const;
+    // Those for a box of a lattice.
+    std::vector<bool> wanted_units(const Pyramid& pyramid, std::size_t lattice, const std::vector<v2::Unit>& units,
+                                   const Layout& layout, const Selection& box, bool is_wide) const;
 
     const SplineKernels<T>& kernels_;
     Weigh weigh_;

@@ -1,0 +1,145 @@
+#include "levels.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "archive/header.hpp"
+#include "errors.hpp"
+#include "pointwise.hpp"
+
+namespace cusz {
+
+namespace {
+
+static_assert(CUSZ_MIN_PREFIX_BYTES >= v2::max_head_bytes(0, 0) && CUSZ_MIN_PREFIX_BYTES >= raw_header_bytes);
+
+std::size_t checked_level(const Layout& layout, std::int32_t level) {
+    const std::size_t n = n_levels(layout);
+    if (level < 0 || static_cast<std::size_t>(level) >= n)
+        fail(CUSZ_ERROR_PARAMETER, "level is ", level, "; the field has the levels 0 to ", n - 1);
+    return static_cast<std::size_t>(level);
+}
+
+// What an archive of the spline codec says before unit 0.
+struct Opened {
+    std::size_t front_bytes = 0; // set with the front
+    v2::Front front;
+    v2::Head head{};
+    std::size_t head_bytes = 0;
+
+    explicit Opened(const Prefix& prefix)
+        : front(v2::read_front(prefix.span().first(std::min(prefix.bytes, v2::max_front_bytes)), front_bytes)) {}
+    bool has_lattices() const { return front.kind == v2::Kind::spline && !front.has_zstd; }
+    void read_head(const Prefix& prefix) {
+        head_bytes = v2::read_head_of(prefix.span(), prefix.archive_bytes, front, front_bytes, head);
+    }
+};
+
+// Decodes every point of a box of a lattice, or of the field, whose points of the level are `stride` apart; keeps those.
+template <class Read>
+void strided(const Workers& workers, const Layout& layout, const Selection& box,
+             const std::array<std::uint64_t, CUSZ_MAX_NDIM>& stride, const Read& read) {
+    const auto ndim = static_cast<std::size_t>(layout.ndim), size = layout.value_bytes(), last = ndim - 1;
+    Selection all{.start = {}, .count = {}, .stride = {}, .field = nullptr};
+    std::uint64_t values = 1, rows = 1;
+    for (std::size_t d = ndim; d-- > 0;) {
+        all.start[d] = box.start[d] * stride[d];
+        all.count[d] = (box.count[d] - 1) * stride[d] + 1;
+        all.stride[d] = values;
+        values *= all.count[d];
+        if (d < last) rows *= box.count[d];
+    }
+    auto* const decoded = workers.scratch.strided.reserve<std::byte>(static_cast<std::size_t>(values) * size);
+    all.field = decoded;
+    read(all);
+    auto* const field = static_cast<std::byte*>(box.field);
+    for (std::uint64_t row = 0; row < rows; ++row) {
+        std::uint64_t rest = row, from = 0, to = 0;
+        for (std::size_t d = last; d-- > 0;) {
+            const std::uint64_t i = rest % box.count[d];
+            rest /= box.count[d];
+            from += i * stride[d] * all.stride[d];
+            to += i * box.stride[d];
+        }
+        for (std::uint64_t i = 0; i < box.count[last]; ++i)
+            std::memcpy(field + (to + i * box.stride[last]) * size, decoded + (from + i * stride[last]) * size, size);
+    }
+}
+
+[[noreturn]] void fail_of_short_prefix(const Prefix& prefix, std::int32_t level, std::size_t needed) {
+    fail(CUSZ_ERROR_PARAMETER, "prefix_bytes is ", prefix.bytes, "; level ", level, " needs the first ", needed,
+         " of the archive's ", prefix.archive_bytes, " bytes (cusz_inspect_level)");
+}
+
+// From an archive that is there as a whole.
+void read_whole(const Workers& workers, const Prefix& archive, const Level& level, const Selection& box) {
+    const Frame frame = parse(archive.data, archive.data, archive.archive_bytes);
+    if (box.field == nullptr)
+        return frame.has_logs ? read_pointwise(workers, frame, {}) : read_archive(workers, frame, {frame.body}, {});
+    strided(workers, frame.layout, box, level.step, [&](const Selection& all) {
+        frame.has_logs ? read_pointwise_box(workers, frame, all) : read_box(workers, frame, all);
+    });
+}
+
+} // namespace
+
+LevelOfArchive inspect_level(const Prefix& prefix, std::int32_t level) {
+    const std::size_t least = std::min<std::size_t>(prefix.archive_bytes, CUSZ_MIN_PREFIX_BYTES);
+    if (prefix.bytes < least || prefix.bytes > prefix.archive_bytes)
+        fail(CUSZ_ERROR_PARAMETER, "prefix_bytes is ", prefix.bytes, "; legal: ", least, " to ", prefix.archive_bytes,
+             ", the archive's length");
+    const auto whole = [&](const Layout& layout) {
+        if (prefix.is_whole()) parse(prefix.data, prefix.data, prefix.archive_bytes);
+        const std::size_t k = checked_level(layout, level);
+        return LevelOfArchive{layout, n_levels(layout), level_of(layout, k), k == 0, prefix.archive_bytes};
+    };
+    if (!begins_compact(prefix.data, prefix.bytes)) {
+        if (prefix.bytes < raw_header_bytes) fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", prefix.bytes, " bytes");
+        return whole(declared_layout(prefix.data));
+    }
+    Opened opened(prefix);
+    const Layout& layout = opened.front.layout;
+    if (!opened.has_lattices()) {
+        LevelOfArchive found = whole(layout);
+        if (opened.front.kind == v2::Kind::constant) found.is_exact = true;
+        return found;
+    }
+    const std::size_t k = checked_level(layout, level);
+    const std::uint64_t head_bytes = v2::head_bytes(prefix.span(), opened.front, opened.front_bytes);
+    if (head_bytes > prefix.archive_bytes) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: it is shorter than its index");
+    if (prefix.bytes < head_bytes)
+        return {layout, n_levels(layout), level_of(layout, k), true, static_cast<std::size_t>(head_bytes)};
+    opened.read_head(prefix);
+    const LatticeOfLevel at = lattice_of(opened.front, opened.head, opened.head_bytes, k);
+    const std::size_t head_end = opened.head_bytes + static_cast<std::size_t>(opened.head.units[0].bytes);
+    if (prefix.bytes >= head_end) v2::verify_head(prefix.span().first(head_end), opened.front_bytes);
+    return {layout, n_levels(layout), level_of(layout, k), at.is_exact, std::max(at.needed_bytes, least)};
+}
+
+void read_level(const Workers& workers, const Prefix& prefix, std::int32_t level, const Selection& box) {
+    const LevelOfArchive info = inspect_level(prefix, level);
+    if (prefix.bytes < info.needed_bytes) fail_of_short_prefix(prefix, level, info.needed_bytes);
+    if (!begins_compact(prefix.data, prefix.bytes)) return read_whole(workers, prefix, info.level, box);
+    const Opened opened(prefix);
+    if (opened.front.kind == v2::Kind::logs) return read_whole(workers, prefix, info.level, box);
+    HostEngine& engine = workers.cpu.engine(compact_codec());
+    if (opened.front.kind == v2::Kind::constant) return engine.decode_lattice(prefix, workers.threads, 0, box);
+    std::vector<std::byte> unpacked;
+    Prefix needed = prefix;
+    if (opened.front.has_zstd) {
+        unpacked = v2::unpack(prefix.span());
+        needed = {unpacked.data(), unpacked.size(), unpacked.size()};
+    }
+    Opened of_needed(needed);
+    of_needed.read_head(needed);
+    const LatticeOfLevel at =
+        lattice_of(of_needed.front, of_needed.head, of_needed.head_bytes, static_cast<std::size_t>(level));
+    needed.bytes = at.needed_bytes; // nothing behind is looked at
+    const bool is_dense = std::ranges::all_of(at.stride, [](std::uint64_t stride) { return stride == 1; });
+    const auto decode = [&](const Selection& all) { engine.decode_lattice(needed, workers.threads, at.lattice, all); };
+    if (is_dense || box.field == nullptr) return decode(box);
+    strided(workers, info.layout, box, at.stride, decode);
+}
+
+} // namespace cusz
