@@ -616,7 +616,8 @@ nb::tuple extents_of(const cusz_level& level, const uint64_t (&values)[CUSZ_MAX_
     return nb::tuple(list);
 }
 
-// What an archive's level is: (n_levels, exact_cost, dtype, shape, step, needed_bytes). prefix: its first bytes.
+// What an archive's level is: (n_levels, exact_cost, dtype, shape, step, needed_bytes, checksum).
+// prefix: its first bytes.
 nb::tuple inspect_level(nb::handle prefix, size_t archive_bytes, int32_t number, const nb::tuple& place) {
     const Archive archive(prefix);
     const Lease lease(place);
@@ -628,7 +629,7 @@ nb::tuple inspect_level(nb::handle prefix, size_t archive_bytes, int32_t number,
     };
     lease.check(archive.view.on_device() ? run(call) : call());
     return nb::make_tuple(level.n_levels, level.exact_cost != 0, level.dtype, extents_of(level, level.shape),
-                          extents_of(level, level.step), level.needed_bytes);
+                          extents_of(level, level.step), level.needed_bytes, level.checksum);
 }
 
 // The same of a field: (n_levels, shape, step). The caller has checked shape and number.

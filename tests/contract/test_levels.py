@@ -29,6 +29,7 @@ def check_levels(archive: bytes, field: NDArray) -> tuple[cusz.Level, ...]:
     found = cusz.levels(archive)
     assert found[0].shape == field.shape
     assert found[0].step == (1,) * field.ndim
+    assert {level.checksum for level in found} == {cusz.inspect(archive).checksum}
     assert [level.number for level in found] == list(range(len(found)))
     for level in found:
         assert level.shape == tuple(-(-n // step) for n, step in zip(field.shape, level.step, strict=True))

@@ -64,7 +64,8 @@ class FirstLevel(ctypes.Structure):
 
     _fields_ = (
         ("struct_bytes", c_uint32),
-        *((name, c_int32) for name in ("n_levels", "exact_cost", "dtype", "ndim", "reserved")),
+        *((name, c_int32) for name in ("n_levels", "exact_cost", "dtype", "ndim")),
+        ("checksum", c_uint32),
         *((name, c_uint64 * 4) for name in ("shape", "step")),
         ("needed_bytes", c_uint64),
     )
@@ -203,7 +204,7 @@ def test_a_program_of_this_or_a_newer_version_asks_for_a_level(library, context,
     assert library.cusz_inspect_level(context, archive, 200, len(archive), 1, byref(memory)) == OK
     assert memory.known.struct_bytes == ctypes.sizeof(FirstLevel)
     assert (tuple(memory.known.shape), tuple(memory.known.step)) == ((*level.shape, 0), (*level.step, 0))
-    assert memory.known.needed_bytes == level.needed_bytes
+    assert (memory.known.needed_bytes, memory.known.checksum) == (level.needed_bytes, cusz.inspect(archive).checksum)
     assert set(memory.reaches(ctypes.sizeof(FirstLevel))) == ({GUARD} if size == 96 else {0})
     memory.known.struct_bytes = size
     assert library.cusz_level_of_shape(3, SHAPE, 1, byref(memory)) == OK

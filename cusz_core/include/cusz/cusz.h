@@ -163,7 +163,7 @@ typedef struct cusz_level {
                               of lattices with up to 4096 points, all). 0: finer ones have to, up to the whole field */
     int32_t dtype;      /* cusz_dtype; of an archive */
     int32_t ndim;       /* 1 to 4 */
-    int32_t reserved;   /* 0 */
+    uint32_t checksum;  /* of the archive, as in cusz_info; not verified */
     uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents of the level, then zeros */
     uint64_t step[CUSZ_MAX_NDIM];  /* ndim distances in the field from a value of the level to the next, then zeros */
     uint64_t needed_bytes;         /* of the archive, from its first one: cusz_inspect_level */
@@ -390,7 +390,7 @@ CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* arch
  * nevertheless those of the field's shape: what is decoded is the coarsest lattice that has all their values, and
  * exact_cost is 0. */
 
-/* What level of a field there is, from its shape alone: dtype and needed_bytes are 0.
+/* What level of a field there is, from its shape alone: dtype, checksum and needed_bytes are 0.
  *   shape  ndim extents
  *   level  0 to n_levels - 1
  *   info   struct_bytes set by the caller

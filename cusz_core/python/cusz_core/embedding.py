@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from . import _native, device_memory
 from ._native import absolute_bound, instruction_set
-from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, real, threads
+from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, integer, real, threads
 from .backends import cpu_model
 from .device_memory import module_of
 from .errors import UnsupportedError
@@ -57,6 +57,7 @@ __all__ = [
     "error_bound",
     "extents",
     "instruction_set",
+    "integer",
     "json_value",
     "module_of",
     "new_field",

@@ -31,6 +31,7 @@ class Level:
             besides 0. Of a shape: False.
         needed_bytes: of the archive, from its first one, that decoding the level needs. If the prefix that was asked
             ends before the archive's index: more than that prefix, and what the index needs. Of a shape: 0.
+        checksum: of the archive, as in `ArchiveInfo`. Of a shape: 0.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Level:
     step: tuple[int, ...]
     exact_cost: bool
     needed_bytes: int
+    checksum: int
 
     @property
     def size(self) -> int:
@@ -84,15 +86,15 @@ def levels_of_shape(shape: Sequence[int]) -> tuple[Level, ...]:
         raise ParameterError(f"shape {extents} has {len(extents)} dimensions; 1 to {_native.MAX_NDIM} are accepted")
     number = _native.level_of_shape(extents, 0)[0]
     found = [_native.level_of_shape(extents, k)[1:] for k in range(number)]
-    return tuple(Level(k, of_level, step, False, 0) for k, (of_level, step) in enumerate(found))
+    return tuple(Level(k, of_level, step, False, 0, 0) for k, (of_level, step) in enumerate(found))
 
 
 def _level(archive: ArchiveLike, level: int, archive_bytes: int | None) -> tuple[Level, int, np.dtype[Any]]:
     source = device_memory.archive(archive)
-    number, is_exact, dtype_id, shape, step, needed = _native.inspect_level(
+    number, is_exact, dtype_id, shape, step, needed, checksum = _native.inspect_level(
         device_memory.memory(source), _length(source, archive_bytes), _number(level), device_memory.place(source)
     )
-    return Level(level, shape, step, is_exact, needed), number, arguments.dtype_of(dtype_id)
+    return Level(level, shape, step, is_exact, needed, checksum), number, arguments.dtype_of(dtype_id)
 
 
 def decompress_level(

@@ -511,6 +511,7 @@ void put_level(cusz_level* info, const LevelOfArchive& found, cusz_dtype dtype) 
     std::ranges::copy(found.level.shape, level.shape);
     std::ranges::copy(found.level.step, level.step);
     level.needed_bytes = found.needed_bytes;
+    level.checksum = found.checksum;
     put(info, struct_bytes, level);
 }
 
@@ -539,7 +540,7 @@ cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, int32_t lev
         if (level < 0 || static_cast<std::size_t>(level) >= n)
             fail(CUSZ_ERROR_PARAMETER, "level is ", level, "; the field has the levels 0 to ", n - 1);
         const Level found = level_of(layout, static_cast<std::size_t>(level));
-        put_level(info, {layout, n, found, false, 0}, cusz_dtype{});
+        put_level(info, {layout, n, found, false, 0, 0}, cusz_dtype{});
     });
 }
 

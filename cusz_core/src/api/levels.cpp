@@ -89,32 +89,35 @@ LevelOfArchive inspect_level(const Prefix& prefix, std::int32_t level) {
     if (prefix.bytes < least || prefix.bytes > prefix.archive_bytes)
         fail(CUSZ_ERROR_PARAMETER, "prefix_bytes is ", prefix.bytes, "; legal: ", least, " to ", prefix.archive_bytes,
              ", the archive's length");
-    const auto whole = [&](const Layout& layout) {
-        if (prefix.is_whole()) parse(prefix.data, prefix.data, prefix.archive_bytes);
+    const auto found = [&](const Layout& layout, bool is_exact, std::size_t needed_bytes, std::uint32_t checksum) {
         const std::size_t k = checked_level(layout, level);
-        return LevelOfArchive{layout, n_levels(layout), level_of(layout, k), k == 0, prefix.archive_bytes};
+        return LevelOfArchive{layout, n_levels(layout), level_of(layout, k), is_exact, needed_bytes, checksum};
+    };
+    const auto whole = [&](const Layout& layout, std::uint32_t checksum) {
+        if (prefix.is_whole()) parse(prefix.data, prefix.data, prefix.archive_bytes);
+        return found(layout, level == 0, prefix.archive_bytes, checksum);
     };
     if (!begins_compact(prefix.data, prefix.bytes)) {
         if (prefix.bytes < raw_header_bytes) fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", prefix.bytes, " bytes");
-        return whole(declared_layout(prefix.data));
+        return whole(declared_layout(prefix.data), get<std::uint32_t>(prefix.data, payload_checksum_at));
     }
     Opened opened(prefix);
     const Layout& layout = opened.front.layout;
+    if (prefix.bytes < opened.front_bytes + 4) fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", prefix.bytes, " bytes");
+    const auto checksum = get<std::uint32_t>(prefix.data, opened.front_bytes);
     if (!opened.has_lattices()) {
-        LevelOfArchive found = whole(layout);
-        if (opened.front.kind == v2::Kind::constant) found.is_exact = true;
-        return found;
+        LevelOfArchive of_whole = whole(layout, checksum);
+        if (opened.front.kind == v2::Kind::constant) of_whole.is_exact = true;
+        return of_whole;
     }
-    const std::size_t k = checked_level(layout, level);
     const std::uint64_t head_bytes = v2::head_bytes(prefix.span(), opened.front, opened.front_bytes);
     if (head_bytes > prefix.archive_bytes) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: it is shorter than its index");
-    if (prefix.bytes < head_bytes)
-        return {layout, n_levels(layout), level_of(layout, k), true, static_cast<std::size_t>(head_bytes)};
+    if (prefix.bytes < head_bytes) return found(layout, true, static_cast<std::size_t>(head_bytes), checksum);
     opened.read_head(prefix);
-    const LatticeOfLevel at = lattice_of(opened.front, opened.head, opened.head_bytes, k);
+    const LatticeOfLevel at = lattice_of(opened.front, opened.head, opened.head_bytes, checked_level(layout, level));
     const std::size_t head_end = opened.head_bytes + static_cast<std::size_t>(opened.head.units[0].bytes);
     if (prefix.bytes >= head_end) v2::verify_head(prefix.span().first(head_end), opened.front_bytes);
-    return {layout, n_levels(layout), level_of(layout, k), at.is_exact, std::max(at.needed_bytes, least)};
+    return found(layout, at.is_exact, std::max(at.needed_bytes, least), checksum);
 }
 
 void read_level(const Workers& workers, const Prefix& prefix, std::int32_t level, const Selection& box) {

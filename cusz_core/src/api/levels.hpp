@@ -14,6 +14,7 @@ struct LevelOfArchive {
     Level level;
     bool is_exact;
     std::size_t needed_bytes;
+    std::uint32_t checksum; // as the archive says
 };
 
 // Throws PARAMETER if there is no such level, CORRUPT, TOO_NEW, UNSUPPORTED.

@@ -1,6 +1,7 @@
 """Reading, by the names that programs use."""
 
+from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable
 from .reading.steps import ReaderStep
 
-__all__ = ["Reader", "ReaderStep", "ReaderVariable"]
+__all__ = ["Reader", "ReaderStep", "ReaderVariable", "VariableLevel"]

@@ -27,6 +27,7 @@ from ..tables.stored import DTYPES, FLOATS, INTEGERS, LOST_MARK, PLAIN_MARK, RAW
 from .datafiles import DataFiles, Place, StoredVariable, places_of
 from .input import Input, Placed
 
+_FRONT_BYTES = 512  # of an archive, besides its index: more than it has in front of what is decoded
 _BYTES_PER_TABLE = 1 << 21  # of blocks that ADIOS2 fetches in the time that it takes to read a block table
 
 
@@ -119,6 +120,10 @@ class Cache:
         while self._bytes > self._max_bytes:
             self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
 
+    def drop(self, key: tuple[str, int, int]) -> None:
+        dropped = self._kept.pop(key, None)
+        self._bytes -= dropped.nbytes if dropped is not None else 0
+
     def clear(self) -> None:
         self._kept.clear()
         self._bytes = 0
@@ -157,6 +162,7 @@ class Contents:
         self.input = Input(path, comm, engine, parameters)
         self._data = DataFiles(Path(path)) if self._checks else None
         self.reads_files = self._data is not None
+        self._captured_bytes = 0
         self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it
         self._stored: dict[tuple[str, int], StoredVariable] = {}  # of one step
         self._names_by_step: dict[int, list[str]] = {}  # of a Writer's variables, in the order in which it puts them
@@ -295,6 +301,38 @@ class Contents:
                     self._cache.put(key, known)
         return known
 
+    def prefix(
+        self, name: str, step: int, number: int, dtype: np.dtype[Any], level: int
+    ) -> tuple[NDArray[np.uint8], int] | None:
+        """As many of the first bytes of a block's archive as its level needs, or more, and the archive's length.
+
+        Returns:
+            None if the block is not compressed by this plugin.
+        """
+        key, key_of_prefix = (name, step, number), (name, step, -1 - number)
+        with self._lock:
+            known = self._cache.get(key)
+            place = self._place(name, step, number) if known is None else None
+            row = self.blocks(name, step).table[number]
+            first = self._cache.get(key_of_prefix)
+        is_as_stored = field_shape(row["count"].tolist()) == tuple(row["count"].tolist())  # no axes are merged
+        if known is None and place is not None and self._data is not None and is_as_stored:
+            archive_bytes = int(row["archive_bytes"])
+            with contextlib.suppress(CuszError):
+                first = _prefix(self._data, place, row, dtype, level, first)
+                if first is not None:
+                    with self._lock:
+                        self._cache.drop(key_of_prefix)
+                        self._cache.put(key_of_prefix, first)
+                    return first, archive_bytes
+        archive = self.archive(name, step, number, dtype)
+        return None if archive is None else (archive, archive.nbytes)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of archives that were read from data files, or given by ADIOS2."""
+        return self._captured_bytes + (self._data.bytes_read if self._data is not None else 0)
+
     def info(self, name: str, step: int, number: int) -> cusz_core.ArchiveInfo | None:
         """What the archive of a block says of itself; None if the block is not compressed by this plugin."""
         archive = self.archive(name, step, number, DTYPES[self.entry(name).type])
@@ -380,6 +418,7 @@ class Contents:
             info = cusz_core.inspect(archive)
         # Without a table, extents may be in another order, such as Fortran's.
         fits = _is_block(info, row, dtype) if blocks.has_table else (info.raw_bytes, info.dtype) == (raw_bytes, dtype)
+        self._captured_bytes += archive.nbytes
         if not fits:
             raise CorruptArchiveError(
                 f"{what} is not the one that {'the block table' if blocks.has_table else 'the metadata'} describes"
@@ -441,6 +480,26 @@ def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool 
         row = blocks.table[number]  # of a Writer, which compresses all floats
         return of_type in FLOATS or bool(row["archive_bytes"] != row["raw_bytes"])
     return None
+
+
+def _prefix(
+    data: DataFiles, place: Place, row: Any, dtype: np.dtype[Any], level: int, known: NDArray[np.uint8] | None
+) -> NDArray[np.uint8] | None:
+    """The first bytes of an archive that a level needs; None if it is not the one that a row describes."""
+    archive_bytes = int(row["archive_bytes"])
+    # The index takes three bytes for each 16 tiles of 4096 values: with it, the first read tells what is needed.
+    needed = min(archive_bytes, _FRONT_BYTES + int(row["raw_bytes"]) // dtype.itemsize // 4096 // 4)
+    while known is None or known.nbytes < needed:
+        known = data.archive(place, needed, known)
+        if known is None:
+            return None
+        shape = field_shape(row["count"].tolist())
+        last = len(cusz_core.levels_of_shape(shape)) - 1
+        field = cusz_core.level_of(known, 0, archive_bytes=archive_bytes)
+        if (field[0].shape, field[1], field[0].checksum) != (shape, dtype, int(row["checksum"])):
+            return None
+        needed = cusz_core.level_of(known, min(level, last), archive_bytes=archive_bytes)[0].needed_bytes
+    return known
 
 
 def _is_block(info: cusz_core.ArchiveInfo, row: Any, dtype: np.dtype[Any]) -> bool:

@@ -165,25 +165,41 @@ def _max_kept() -> int:
 
 
 class DataFiles:
-    """The data files of a BP5 file. Threads may read at the same time."""
+    """The data files of a BP5 file. Threads may read at the same time.
+
+    Attributes:
+        bytes_read: of archives, so far.
+    """
 
     def __init__(self, folder: Path) -> None:
         """A folder that is not such a file has no data."""
         self._folder = folder
         self._steps = _steps_of(folder / _INDEX)
         self._opened: dict[int, _File] = {}  # as far as they are kept
+        self.bytes_read = 0
 
     def starts(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Where the data of every rank begin at a step: numbers of files, and offsets; None if that is not known."""
         return self._steps[step] if 0 <= step < len(self._steps) else None
 
-    def archive(self, place: Place, archive_bytes: int) -> NDArray[np.uint8] | None:
-        """The archive at a place; None if there is no block of the plugin's."""
-        memory = np.empty(_ALIGNED + archive_bytes, np.uint8)
+    def archive(self, place: Place, n_bytes: int, begun: NDArray[np.uint8] | None = None) -> NDArray[np.uint8] | None:
+        """The archive at a place, or its first bytes; None if there is no block of the plugin's.
+
+        Args:
+            place: where the block begins.
+            n_bytes: so many bytes of the archive, from its first one.
+            begun: what is already known of them, and is not read again.
+        """
+        memory = np.empty(_ALIGNED + n_bytes, np.uint8)
         stored = memory[_ALIGNED - len(_PREFIX) :]
+        known = 0
+        if begun is not None:
+            known = len(_PREFIX) + begun.nbytes
+            stored[: len(_PREFIX)] = np.frombuffer(_PREFIX, np.uint8)
+            stored[len(_PREFIX) : known] = begun
         try:
             file = self._file(place.file)
-            read = 0
+            read = known
             while read < stored.nbytes:  # in pieces of at most 2 GiB
                 n = os.preadv(file.descriptor, [stored[read:].data], place.offset + read)
                 if n <= 0 or place.offset < 0:  # of which preadv has an idea of its own
@@ -191,6 +207,8 @@ class DataFiles:
                 read += n
         except OSError:
             return None
+        with _kept.lock:
+            self.bytes_read += read - known
         return memory[_ALIGNED:] if stored[: len(_PREFIX)].tobytes() == _PREFIX else None
 
     def close(self) -> None:

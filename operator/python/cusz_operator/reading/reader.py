@@ -131,6 +131,12 @@ class Reader:
         return {name: ReaderVariable(self, name) for name in self._contents.names()}
 
     @property
+    def bytes_read(self) -> int:
+        """Bytes of archives that this process has read so far, from data files or from ADIOS2: what a read of a level
+        costs is the difference. (What ADIOS2 reads of variables that are not compressed is not counted.)"""
+        return self._contents.bytes_read
+
+    @property
     def attributes(self) -> dict[str, Any]:
         """Attributes by name: a text, a list of texts, or an array of numbers. (Of a stream: those received so far.)"""
         return self._input.attributes()
@@ -216,6 +222,7 @@ class ReaderVariable:
         like: Any = None,
         out: Any = None,
         fill: Any = None,
+        level: int = 0,
     ) -> Any:
         """Reads a box, as `ReaderStep.read` does.
 
@@ -223,7 +230,7 @@ class ReaderVariable:
             step: the number of the step in the file, negative from its end; None: the last that has the variable.
         """
         at = self._last() if step is None or self._input.is_stream else self._reader[step]
-        return at.read(self.name, start, count, block=block, like=like, out=out, fill=fill)
+        return at.read(self.name, start, count, block=block, like=like, out=out, fill=fill, level=level)
 
     def _last(self) -> ReaderStep:
         return ReaderStep(self._contents, self.steps[-1])

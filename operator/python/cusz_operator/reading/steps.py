@@ -20,6 +20,7 @@ from ..tables.boxes import Box, Extents, intersection, pieces
 from ..tables.representation import given_back
 from ..tables.stored import DTYPES
 from .contents import Blocks, Contents, naming
+from .levels import VariableLevel, level_of, n_levels, steps_of
 
 
 class ReaderStep:
@@ -167,8 +168,9 @@ class ReaderStep:
         like: Any = None,
         out: Any = None,
         fill: Any = None,
+        level: int = 0,
     ) -> Any:
-        """Reads a box of a variable.
+        """Reads a box of a variable, or of a coarser level of it.
 
         Of a variable that this plugin compressed, only blocks that overlap the box are fetched, each once, and only
         their tiles that do so are decoded, several blocks at a time. Where no block is, there are no values: `fill` is
@@ -182,14 +184,17 @@ class ReaderStep:
             like: a module, or one of its arrays, to make the result: numpy (None: the same) or cupy.
             out: a writable C-contiguous array of the variable's dtype and extents `count`, to be filled and returned.
             fill: what is put where no block is; None: NaN, or 0 (False) in variables of integers and bool.
+            level: 0 for the variable, or a coarser version with every second, fourth, ... value of each block, which
+                `level` describes. `start` and `count` are a box of it then. Of blocks that this plugin compressed, only
+                the bytes that the level needs are read from the data files; the values are those of a full read.
 
         Returns:
             An array of the variable's dtype and extents `count`. One value: a number, or a text (`like` and `out` do
             not apply).
 
         Raises:
-            ParameterError: there is no such variable at this step, the box is outside the shape, `out` does not fit, or
-                `fill` is not a value of the variable's type.
+            ParameterError: there is no such variable at this step, the box is outside the shape, `out` does not fit,
+                `fill` is not a value of the variable's type, or as for `level`.
             UnsupportedError: a type that numpy does not have.
             CorruptArchiveError: a block or the table is damaged; `out` is undefined then.
             PluginError: ADIOS2 loaded another copy of the plugin.
@@ -197,11 +202,21 @@ class ReaderStep:
         """
         entry = self._contents.entry_at(name, self.index)
         dtype = self.dtype(name)
+        level = embedding.integer(level, "level")
+        of_level: VariableLevel | None = None
         if block is not None:
             start, count = self._place_of(name, block)
             if self._input.shape(entry.stored[0], self.index) is None:
-                return self._input.block(name, self.index, block, count, dtype)
-        shape = self.shape(name)
+                values = self._input.block(name, self.index, block, count, dtype)
+                return values[self._picked(name, (start, count), level)] if level else values
+        if level and self.shape(name):
+            # Of one block alone, whether or not all of them form a grid.
+            of_level = self._level(name, level, block)
+            if block is not None:
+                start, count = of_level.box_of((start, count))  # type: ignore[arg-type]
+            elif start is None and count is None:
+                start, count = of_level.box_of(self.share(name))
+        shape = of_level.shape if of_level else self.shape(name)
         box = self._box(name, shape, start, count)
         if dtype.hasobject:
             if shape:
@@ -212,12 +227,44 @@ class ReaderStep:
         if out is not None:
             _require_fit(out, dtype, box[1])
         fill = fill_of(dtype, fill, name)
-        if not entry.given:
+        if not entry.given and of_level is None:
             return self._read_stored(name, box, dtype, like, out, fill)
         fills = [complex(fill).real, complex(fill).imag] if len(entry.stored) > 1 else [fill]
-        stored = zip(entry.stored, fills, strict=True)
-        parts = [self._read_stored(part, box, DTYPES[entry.type], None, None, own) for part, own in stored]
-        return _placed(given_back(parts, entry.given), like, out)
+        parts = []
+        for part, own in zip(entry.stored, fills, strict=True):
+            of_type = DTYPES[entry.type]
+            parts.append(
+                self._read_level(part, of_level, box, of_type, own, block)
+                if of_level is not None
+                else self._read_stored(part, box, of_type, None, None, own)
+            )
+        return _placed(given_back(parts, entry.given) if entry.given else parts[0], like, out)
+
+    def n_levels(self, name: str) -> int:
+        """The number of levels of an array: at the last one, each block has a single value; 1 for a single value.
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+        """
+        if self._shape(name) == ():
+            return 1
+        blocks = self._blocks(name)
+        return n_levels(blocks.table["count"][blocks.filled])
+
+    def level(self, name: str, level: int) -> VariableLevel:
+        """What a level of a variable is: its shape, and where its values are in the global array (`coordinates`).
+
+        It has the same level of every block: every `2**level`-th value along the last three axes (that have so many),
+        counted from where the block begins. If blocks do not begin at multiples of that, the values are not equally far
+        apart everywhere.
+
+        Raises:
+            ParameterError: there is no such variable at this step, it has no global shape, there is no such level, or
+                the blocks' values do not form a grid: their coordinates along an axis differ. The message names two
+                blocks.
+        """
+        self.shape(name)
+        return self._level(name, embedding.integer(level, "level"), None)
 
     def read_blocks(self, name: str) -> list[NDArray[Any]]:
         """All blocks of an array, one array each, in the order of `blocks`: the way to read a variable without a global
@@ -294,6 +341,66 @@ class ReaderStep:
 
     def _blocks(self, name: str) -> Blocks:
         return self._contents.blocks(self._contents.entry_at(name, self.index).stored[0], self.index)
+
+    def _level(self, name: str, level: int, block: int | None) -> VariableLevel:
+        shape, blocks = self.shape(name), self._blocks(name)
+        # Blocks that overlap are not told apart: it is as if one had all.
+        which = [block] if block is not None else blocks.filled if not blocks.overlap else []
+        what = f"variable {name!r}, step {self.index}," if block is None else f"block {block} of variable {name!r}"
+        table = blocks.table[which]
+        return level_of(shape, table["start"], table["count"], level, what)
+
+    def _picked(self, name: str, block: Box, level: int) -> tuple[slice, ...]:
+        """The values of a level of a block without a place, among its own."""
+        count = np.array([block[1]], np.int64)
+        level_of(block[1], np.zeros_like(count), count, level, f"the block of variable {name!r}")
+        return tuple(slice(None, None, step) for step in steps_of(block[1], level))
+
+    def _read_level(
+        self, name: str, level: VariableLevel, box: Box, dtype: np.dtype[Any], fill: Any, block: int | None
+    ) -> NDArray[Any]:
+        """A box of a level of an array as the file has it; `block`: what has it, alone."""
+        result = np.full(box[1], fill, dtype)
+        blocks = self._contents.blocks(name, self.index)
+        if blocks.overlap:
+            self._pick(name, level, box, ((0,) * len(box[1]), self.shape(name)), dtype, fill, result)
+            return result
+        needed = []
+        for number in blocks.filled.tolist() if block is None else [block]:
+            common, first = level.box_within(blocks.box(number), box)
+            if min(common[1], default=1) > 0:
+                needed.append((number, common, first))
+        archived = self._archived(name)
+        workers = min(self._contents.threads, len(needed)) if self._contents.reads_files else 1
+        threads = max(self._contents.threads // max(workers, 1), 1)
+
+        def read(number: int, common: Box, first: Extents) -> None:
+            place = blocks.box(number)
+            found = self._contents.prefix(name, self.index, number, dtype, level.number) if archived else None
+            if found is None:
+                self._pick(name, level, common, place, dtype, fill, result[_slices(common, box[0])])
+                return
+            what = self._contents.block_in_words(name, self.index, place[0])
+            _decode_level(*found, level.number, place[1], first, result[_slices(common, box[0])], threads, what)
+
+        if workers <= 1:
+            for each in needed:
+                read(*each)
+        else:
+            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+                for done in [pool.submit(read, *each) for each in needed]:
+                    done.result()
+        return result
+
+    def _pick(
+        self, name: str, level: VariableLevel, common: Box, block: Box, dtype: np.dtype[Any], fill: Any, target: Any
+    ) -> None:
+        """Reads a box of a level that lies in one block, with all values between, by ADIOS2."""
+        along = [c[s : s + n] for c, s, n in zip(level.coordinates, *common, strict=True)]
+        start = tuple(int(c[0]) for c in along)
+        count = tuple(int(c[-1] - c[0] + 1) for c in along)
+        values = self._input.values(name, self.index, (start, count), dtype, fill)
+        target[...] = values[np.ix_(*(c - c[0] for c in along))]
 
     def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any, fill: Any) -> Any:
         """A box of an array as the file has it."""
@@ -415,6 +522,29 @@ def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, th
             like = None if isinstance(target, np.ndarray) else target
             values = cusz_core.decompress(archive, like=like, threads=threads)
             target[...] = values.reshape(count)[_slices(common, start)]
+
+
+def _decode_level(
+    prefix: NDArray[np.uint8],
+    archive_bytes: int,
+    level: int,
+    count: Extents,
+    first: Extents,
+    target: NDArray[Any],
+    threads: int,
+    what: str,
+) -> None:
+    """Decodes a box of a block's level, which begins at `first`, into its place in the result."""
+    with naming(what):
+        shape = cusz_core.level_of(prefix, 0, archive_bytes=archive_bytes)[0].shape
+        if shape == count:
+            own = min(level, len(cusz_core.levels_of_shape(shape)) - 1)
+            cusz_core.decompress_box(prefix, first, out=target, threads=threads, level=own, archive_bytes=archive_bytes)
+            return
+        # More than four axes are merged, and Fortran's are reversed.
+        values = cusz_core.decompress(prefix, threads=threads).reshape(count)
+        picked = values[tuple(slice(None, None, step) for step in steps_of(count, level))]
+        target[...] = picked[_slices((first, target.shape), (0,) * len(first))]
 
 
 def fill_of(dtype: np.dtype[Any], fill: Any = None, name: str = "") -> Any:
