@@ -2,6 +2,8 @@
 
     xarray.open_dataset("run.bp", engine="cusz")              # nothing is read before it is needed
     xarray.open_dataset("run.bp", engine="cusz", chunks={})   # with dask: a chunk for each block or step
+    xarray.open_dataset("run.bp", engine="cusz", level=2)     # every fourth value
+    xarray.open_datatree("run.bp", engine="cusz")             # a group for each level
 
 xarray finds it by an entry point; nothing else imports this module.
 """
@@ -9,6 +11,7 @@ xarray finds it by an entry point; nothing else imports this module.
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import os
 import re
@@ -29,9 +32,12 @@ from xarray.backends import (
 )
 from xarray.core import indexing
 
+from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
+from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable
+from .reading.steps import ReaderStep
 
 __all__ = ["CuszBackendEntrypoint"]
 
@@ -48,8 +54,9 @@ class CuszBackendEntrypoint(BackendEntrypoint):
     description = "BP files of ADIOS2, with variables that are compressed by cusz or not"
     open_dataset_parameters = (
         *("filename_or_obj", "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables"),
-        *("use_cftime", "decode_timedelta", "group", "step_dimension", "threads", "cache_bytes"),
+        *("use_cftime", "decode_timedelta", "group", "step_dimension", "threads", "cache_bytes", "level"),
     )
+    supports_groups = True
 
     def open_dataset(  # type: ignore[override]
         self,
@@ -66,6 +73,7 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         step_dimension: str = "step",
         threads: int | None = None,
         cache_bytes: int = 2**28,
+        level: int = 0,
     ) -> Dataset:
         """A dataset of the variables of a file.
 
@@ -94,10 +102,14 @@ class CuszBackendEntrypoint(BackendEntrypoint):
             step_dimension: name of the dimension of steps. If the file has a number of this name for each step, they
                 are its coordinate, else it is the number of the step in the file.
             threads, cache_bytes: as for `Reader`.
+            level: a coarser version of all arrays (`ReaderStep.level`); of those that have fewer levels, the last one.
+                A dimension without a coordinate gets one: the indices, in the variable, of the values that are there.
+                Left out, with a warning: variables whose level is no grid, or has other values along a dimension than
+                the variables before.
 
         Raises:
             FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
-            ParameterError: there is no such group.
+            ParameterError: there is no such group, or no variable has such a level.
             ValueError: xarray cannot decode a variable by its attributes; its message names the variable, and what to
                 switch off.
         """
@@ -114,7 +126,7 @@ class CuszBackendEntrypoint(BackendEntrypoint):
             }
             if group and not found:
                 raise ParameterError(f"{path!r} has no variables in group {group!r}")
-            variables = _variables_of(manager, reader, found, step_dimension)
+            variables = _variables_of(manager, reader, found, step_dimension, embedding.integer(level, "level"))
             attributes = _attributes_beside(reader, (group or "").rstrip("/"))
             return StoreBackendEntrypoint().open_dataset(
                 _Store(variables, attributes, manager.close),
@@ -128,6 +140,32 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         except BaseException:
             manager.close()
             raise
+
+    def open_groups_as_dict(  # type: ignore[override]
+        self, filename_or_obj: str | os.PathLike[str], **options: Any
+    ) -> dict[str, Dataset]:
+        """A dataset for each level, by the names "/level_0" (all values), "/level_1", and so on.
+
+        Args:
+            filename_or_obj: the .bp folder.
+            options: as for `open_dataset`.
+
+        Raises:
+            As `open_dataset`.
+        """
+        found = {"/": Dataset(), "/level_0": self.open_dataset(filename_or_obj, **options)}
+        for level in itertools.count(1):
+            try:
+                found[f"/level_{level}"] = self.open_dataset(filename_or_obj, level=level, **options)
+            except _NoSuchLevelError:
+                return found
+        raise AssertionError
+
+    def open_datatree(self, filename_or_obj: str | os.PathLike[str], **options: Any) -> Any:  # type: ignore[override]
+        """A `xarray.DataTree` of the same."""
+        from xarray import DataTree  # releases before 2024.10 have none
+
+        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether it is a folder that ADIOS2's BP5 or BP4 engine wrote."""
@@ -172,13 +210,21 @@ class _LazyArray(BackendArray):
     """
 
     def __init__(
-        self, manager: Any, name: str, steps: Sequence[int], has_step_dimension: bool, variable: ReaderVariable
+        self,
+        manager: Any,
+        name: str,
+        steps: Sequence[int],
+        has_step_dimension: bool,
+        variable: ReaderVariable,
+        level: VariableLevel | None,
     ) -> None:
         self._manager = manager
         self._name = name
         self._steps = list(steps)
         self._has_step_dimension = has_step_dimension
-        self.shape = (*([len(steps)] if has_step_dimension else []), *variable.shape)
+        self._level = level  # at the first of the steps; None: all values
+        shape = variable.shape if level is None else level.shape
+        self.shape = (*([len(steps)] if has_step_dimension else []), *shape)
         self.dtype = variable.dtype
         self._fill = _fill_of(variable)  # where no block is
 
@@ -202,10 +248,22 @@ class _LazyArray(BackendArray):
             values = np.empty((len(of_steps), *count), self.dtype)
             with self._manager.acquire_context() as reader:
                 for i, step in enumerate(of_steps):
-                    values[i] = reader[self._steps[step]].read(self._name, start, count, fill=self._fill)
+                    values[i] = self._read_box(reader[self._steps[step]], start, count)
             values = values[(slice(None), *(slice(None, None, r.step) for r in axes))]
         kept = tuple(0 if isinstance(k, (int, np.integer)) else slice(None) for k in key)
         return values[kept if self._has_step_dimension else (0, *kept)]
+
+    def _read_box(self, step: ReaderStep, start: list[int], count: list[int]) -> NDArray[Any]:
+        number = self._level.number if self._level is not None else 0
+        if self._level is not None:
+            here = step.level(self._name, number).coordinates
+            if not all(map(np.array_equal, here, self._level.coordinates)):
+                raise ParameterError(
+                    f"level {number} of variable {self._name!r} has other coordinates at step {step.index} than at "
+                    f"step {self._steps[0]}, as its blocks have moved: read it with cusz_operator.Reader"
+                )
+        values: NDArray[Any] = step.read(self._name, start, count, fill=self._fill, level=number)
+        return values
 
 
 def _fill_of(variable: ReaderVariable) -> Any:
@@ -223,7 +281,7 @@ def _fill_of(variable: ReaderVariable) -> Any:
 
 
 def _variables_of(
-    manager: Any, reader: Reader, found: Mapping[str, ReaderVariable], step_dimension: str
+    manager: Any, reader: Reader, found: Mapping[str, ReaderVariable], step_dimension: str, level: int
 ) -> dict[str, Variable]:
     usual = {}
     for name, variable in found.items():  # no comprehension: before Python 3.12 that is one more frame for warnings
@@ -235,6 +293,7 @@ def _variables_of(
     extents = {pair for name, v in usual.items() for pair in zip(given[name] or (), v.shape, strict=False)}
     given |= {name: [name] for name, v in usual.items() if len(v.shape) == 1 and (name, v.shape[0]) in extents}
     names = _Names()
+    levels = _Levels(reader, [variable.name for name, variable in usual.items() if given[name] != [name]], level)
     of_steps = _names_of_step_dimensions(usual, all_steps, step_dimension)
     variables = {}
     # The most common shapes come first, and get the shortest names of dimensions.
@@ -243,6 +302,9 @@ def _variables_of(
         shape, steps = variable.shape, variable.steps
         own = given[name] or [f"dim_{axis}" for axis in range(len(shape))]
         dimensions = [names.of(each, n) for each, n in zip(own, shape, strict=True)]
+        of_level = levels.of(variable.name, steps[0], dimensions) if level and shape and dimensions != [name] else None
+        if level and shape and dimensions != [name] and of_level is None:
+            continue
         if dimensions == [name]:
             steps = steps[:1]
         has_step_dimension = dimensions != [name] and (len(steps) > 1 or steps == all_steps)
@@ -250,7 +312,8 @@ def _variables_of(
             dimensions = [of_steps[tuple(steps)], *dimensions]
         data: Any
         if shape:
-            data = indexing.LazilyIndexedArray(_LazyArray(manager, variable.name, steps, has_step_dimension, variable))
+            array = _LazyArray(manager, variable.name, steps, has_step_dimension, variable, of_level)
+            data = indexing.LazilyIndexedArray(array)
         else:
             values = [reader[step].read(variable.name) for step in steps]
             data = np.array(values if has_step_dimension else values[0], variable.dtype)
@@ -258,6 +321,8 @@ def _variables_of(
         encoding = {}
         if all(shape):
             chunks = _chunks(variable, steps[0]) if shape else []
+            if of_level is not None:
+                chunks = _chunks_of_level(chunks, of_level)
             encoding["preferred_chunks"] = dict(
                 zip(dimensions, [(1,) * len(steps), *chunks] if has_step_dimension else chunks, strict=True)
             )
@@ -265,6 +330,12 @@ def _variables_of(
             of_variable = {"step": steps[0], **of_variable}
         own_attributes = _with_fill_values_of(_attributes(of_variable), data.dtype)
         variables[name] = Variable(dimensions, data, own_attributes, encoding)
+    for dimension, along in levels.coordinates.items():
+        if dimension in variables:  # all of it is read: it is needed to tell where values are
+            whole = variables[dimension]
+            variables[dimension] = Variable([dimension], whole.to_numpy()[along], whole.attrs)
+        else:
+            variables[dimension] = Variable([dimension], along, {"long_name": "index in the variable"})
     used = {dimension for variable in variables.values() for dimension in variable.dims}
     for numbers, which in of_steps.items():
         if which in used and which not in variables:
@@ -319,6 +390,62 @@ def _is_usual(name: str, variable: ReaderVariable) -> bool:
         stacklevel=5,  # who calls xarray.open_dataset
     )
     return False
+
+
+class _NoSuchLevelError(ParameterError):
+    """No variable has the level that was asked for."""
+
+
+class _Levels:
+    """A level of all variables.
+
+    Attributes:
+        coordinates: where its values are along each dimension, as indices in the variables.
+    """
+
+    def __init__(self, reader: Reader, names: Sequence[str], level: int) -> None:
+        self._reader = reader
+        self._level = level
+        self._first: dict[str, str] = {}  # variable of each dimension
+        self.coordinates: dict[str, NDArray[np.int64]] = {}
+        number = _most_levels(reader, names) if level else 1
+        if not 0 <= level < number:
+            raise _NoSuchLevelError(f"level is {level}; the variables have the levels 0 to {number - 1}")
+
+    def of(self, name: str, step: int, dimensions: Sequence[str]) -> VariableLevel | None:
+        """That of a variable; None, with a warning, if it cannot be beside the others."""
+        at = self._reader[step]
+        why = ""
+        try:
+            found = at.level(name, min(self._level, at.n_levels(name) - 1))
+            for dimension, along in zip(dimensions, found.coordinates, strict=True):
+                if not np.array_equal(self.coordinates.get(dimension, along), along):
+                    why = f"its level has other values along {dimension} than that of {self._first[dimension]!r}"
+        except ParameterError as error:  # no grid
+            why = str(error)
+        if why:
+            warnings.warn(f"variable {name!r} is left out: {why} (drop_variables avoids this warning)", stacklevel=5)
+            return None
+        for dimension, along in zip(dimensions, found.coordinates, strict=True):
+            self._first.setdefault(dimension, name)
+            self.coordinates.setdefault(dimension, along)
+        return found
+
+
+def _most_levels(reader: Reader, names: Sequence[str]) -> int:
+    """The most that one of these variables has, at its first step."""
+    number = 1
+    for name in names:
+        step = reader[reader[name].steps[0]]
+        if step.has_shape(name):
+            number = max(number, step.n_levels(name))
+    return number
+
+
+def _chunks_of_level(chunks: Sequence[tuple[int, ...]], level: VariableLevel) -> list[tuple[int, ...]]:
+    """How many values of a level are in each chunk of the variable, along every axis."""
+    edges = [np.searchsorted(c, np.cumsum([0, *n])) for c, n in zip(level.coordinates, chunks, strict=True)]
+    return [tuple(int(n) for n in np.diff(each)) for each in edges]
 
 
 class _Names:

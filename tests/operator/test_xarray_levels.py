@@ -1,0 +1,117 @@
+"""Levels of a run as datasets, and as a tree."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+pytest.importorskip("adios2")
+pytest.importorskip("dask")
+xarray = pytest.importorskip("xarray")
+
+X = support.smooth((40, 60), support.F32)
+
+
+@pytest.fixture(params=["BP5", "BP4"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """U in four blocks and V in one, at two steps; W of another shape at the second one; x, and a number."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=request.param, predictor="spline") as out:
+        out.attribute("U/dimensions", "y x")
+        out.attribute("V/dimensions", "y x")
+        for n in range(2):
+            with out.step():
+                for y, x in [(0, 0), (0, 32), (16, 0), (16, 32)]:
+                    out.put("U", X[y : y + 16 + 8 * (y > 0), x : x + 32 - 4 * (x > 0)] + np.float32(n), X.shape, (y, x))
+                out.put("V", np.arange(2400, dtype=np.int32).reshape(X.shape))
+                out.put("x", np.arange(60.0) * 10, eb=0.0)
+                out.put("time", 0.5 * n)
+                if n:
+                    out.put("W", X[:9, :11])
+    return tmp_path / "run.bp"
+
+
+def picked(array: Any, level: int) -> np.ndarray:
+    step = 2**level
+    return np.ascontiguousarray(array.to_numpy()[..., ::step, ::step])
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_a_dataset_of_a_level(written: Path, level: int) -> None:
+    step = 2**level
+    with (
+        xarray.open_dataset(written, engine="cusz") as whole,
+        xarray.open_dataset(written, engine="cusz", level=level) as data,
+    ):
+        assert set(data.data_vars) == set(whole.data_vars)
+        for name in ("U", "V"):
+            assert data[name].dims == ("step", "y", "x")
+            assert data[name].attrs == whole[name].attrs
+            assert support.same_bits(data[name].to_numpy(), picked(whole[name], level))
+        assert support.same_bits(data["W"].to_numpy(), picked(whole["W"], level))
+        assert data["x"].values.tolist() == list(range(0, 600, 10 * step))
+        assert data["time"].values.tolist() == [0.0, 0.5]
+        if level:
+            assert data["y"].values.tolist() == list(range(0, 40, step))
+            assert data["dim_1"].values.tolist() == list(range(0, 11, step))
+        nearest = data["U"].sel(x=323, method="nearest").isel(step=1)
+        assert support.same_bits(
+            nearest.to_numpy(), data["U"].to_numpy()[1, :, int(np.argmin(abs(data["x"].values - 323)))]
+        )
+
+
+def test_chunks_are_those_of_blocks(written: Path) -> None:
+    with xarray.open_dataset(written, engine="cusz", level=1, chunks={}) as data:
+        assert data["U"].chunks == ((1, 1), (8, 12), (16, 14))
+        assert support.same_bits(data["U"].values, pickle.loads(pickle.dumps(data))["U"].values)
+
+
+def test_a_level_that_nothing_has(written: Path) -> None:
+    for level in (-1, 20):
+        with pytest.raises(cusz_core.ParameterError, match=f"level is {level}; the variables have the levels 0 to 6"):
+            xarray.open_dataset(written, engine="cusz", level=level)
+    with xarray.open_dataset(written, engine="cusz", level=5, drop_variables=["V"]) as data:
+        assert data["W"].shape == (1, 1)  # which has five
+
+
+@pytest.mark.skipif(not hasattr(xarray, "DataTree"), reason="this xarray has no DataTree")
+def test_a_tree(written: Path) -> None:
+    with xarray.open_datatree(written, engine="cusz", drop_variables=["V"]) as tree:
+        assert sorted(tree.children) == [f"level_{k}" for k in range(6)]
+        for k in range(3):
+            assert support.same_bits(tree[f"level_{k}/U"].to_numpy(), picked(tree["level_0/U"], k))
+
+
+def test_what_does_not_fit_is_left_out(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        out.put("A", X)
+        out.put("B", X[:15], X.shape)  # its second block has other rows
+        out.put("B", X[15:], X.shape, (15, 0))
+        for block in ((0, 0, 20, 30), (20, 0, 20, 30), (0, 30, 11, 30), (11, 30, 29, 30)):
+            y, x, height, width = block
+            out.put("C", X[y : y + height, x : x + width], X.shape, (y, x))
+    with pytest.warns() as warned, xarray.open_dataset(tmp_path / "run.bp", engine="cusz", level=1) as data:
+        assert set(data.data_vars) == {"A"}
+    texts = [str(warning.message) for warning in warned]
+    assert any("'B' is left out: its level has other values along dim_0 than that of 'A'" in text for text in texts)
+    assert any("'C' is left out: " in text and "no grid" in text for text in texts)
+    assert {Path(warning.filename).name for warning in warned} == {Path(__file__).name}
+
+
+def test_blocks_that_move(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for n in range(2):
+            with out.step():
+                out.put("U", X[: 15 + n], X.shape)
+                out.put("U", X[15 + n :], X.shape, (15 + n, 0))
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", level=1) as data:
+        assert data["U"][0].values.shape == (21, 30)
+        with pytest.raises(cusz_core.ParameterError, match="other coordinates at step 1 than at step 0"):
+            data["U"][1].to_numpy()
