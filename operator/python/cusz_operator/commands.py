@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,16 +42,18 @@ from .checking import check
 from .configuring.proposal import Goal, Proposal, print_proposals, propose
 from .configuring.sampling import sampled_variables
 from .device import Binding, device_map
+from .inspecting import view
 from .inspecting.blocks import inspect_bp
 from .inspecting.difference import Difference, compare_runs
 from .inspecting.variables import VariableInfo, inspect_variables
 from .names import chosen, fits, has_wildcard, in_short, meant, numbered, together
 from .parameters import operator_parameters
 from .plugin import plugin_path
+from .reader import Reader
 from .tables.stored import INTEGERS
 from .writing.goals import GOALS
 
-__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "REPORT"]
+__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "REPORT", "VIEW"]
 
 _MAX_LINES = 20  # of a table or a list: of more, those that are alike share one
 
@@ -397,6 +401,86 @@ def _report(options: argparse.Namespace) -> int:
     return EXIT_FAILURE if page.broken else 0
 
 
+# ------------------------------------------------------------------------------------------------------------ view
+
+_PICTURE = 512  # pixels along the longer side of a file
+
+
+def _add_view_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN.bp")
+    parser.add_argument("variable")
+    parser.add_argument("--step", type=int, metavar="N", help="from 0, or from the end if negative (default: the last)")
+    parser.add_argument(
+        "--slice",
+        action="append",
+        default=[],
+        type=_cut,
+        metavar="AXIS=WHERE",
+        help="cut there: an index, or a fraction with a point, as in z=0.5; axes are z, y and x, or numbers. Repeat "
+        "for more; of more than two axes that are left, the first are cut in the middle",
+    )
+    parser.add_argument("--mean", action="append", default=[], metavar="AXIS", help="the mean along this axis")
+    parser.add_argument("-o", "--output", type=Path, metavar="PICTURE.png", help="write a picture, not to the terminal")
+    parser.add_argument(
+        "--pixels", type=int, metavar="N", help=f"along the longer side (default: {_PICTURE}; as the terminal has)"
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite the picture")
+
+
+def _cut(text: str) -> tuple[str, float | int]:
+    axis, _, where = text.partition("=")
+    try:
+        return axis, int(where) if where.lstrip("-").isdigit() else float(where)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a cut such as z=0.5 or z=128") from None
+
+
+def _view(options: argparse.Namespace) -> int:
+    output: Path | None = options.output
+    if output is not None and output.suffix != ".png":
+        raise UsageError(f"{output} does not end in .png")
+    if options.pixels is not None and options.pixels < 1:
+        raise UsageError(f"--pixels is {options.pixels}; it must be 1 or more")
+    if output is not None:
+        refuse_overwrite(output, options.path, options.force)
+    window = shutil.get_terminal_size()
+    width = height = options.pixels or _PICTURE
+    if output is None:
+        width = min(options.pixels or window.columns, window.columns)
+        height = min(options.pixels or 2 * (window.lines - 3), max(2 * (window.lines - 3), 2))
+    with Reader(options.path) as run:
+        steps = run[options.variable].steps
+        number = steps[-1] if options.step is None else options.step + (len(run) if options.step < 0 else 0)
+        if number not in steps:
+            at = f"at step {steps[0]}" if len(steps) == 1 else f"at {len(steps)} steps from {steps[0]} to {steps[-1]}"
+            raise ParameterError(f"{options.path} has {options.variable!r} {at}, not at step {options.step}")
+        step = run[number]
+        picture = view.picture_of(step, options.variable, dict(options.slice), tuple(options.mean), width, height)
+        read, stored = run.bytes_read, step.blocks(options.variable)["archive_bytes"]
+    if output is not None:
+        with new_file(output) as file:
+            file.write(view.png(picture, width))
+    else:
+        fitting = view.fitted(picture, width, height)
+        has_colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        has_blocks = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        print(view.half_blocks(fitting) if has_colours and has_blocks else view.characters(fitting))
+    limits = picture.limits()
+    is_known = (stored >= 0).all() and step.dtype(options.variable).kind != "c"  # of which this is the real part alone
+    of_all = f" of {size(int(stored.sum()))}" if is_known else ""
+    words = [
+        f"{options.variable} at step {number}",
+        *(f"{axis} = {at}" for axis, at in picture.cuts.items()),
+        *(f"mean along {axis}" for axis in picture.means),
+        f"level {picture.level.number} of 0 to {picture.levels - 1}",
+        f"{picture.values.shape[1]} x {picture.values.shape[0]} values",
+        f"{limits[0]:.6g} to {limits[1]:.6g}" if limits else "none of them a number",
+        f"read {size(read)}{of_all}" if read else "",
+    ]
+    print((f"{output}: " if output else "") + ", ".join(filter(None, words)))
+    return 0
+
+
 # --------------------------------------------------------------------------------------------- inspect of a directory
 
 _MAX_ERRORS = 10  # printed below a table of variables
@@ -600,5 +684,10 @@ DIFF = Command("show how far two .bp directories are apart", _diff, _add_diff_op
 INSPECT_DIRECTORY = Command("describe the variables and blocks of a .bp directory", _inspect_directory)
 REPORT = Command(
     "make an HTML page about a .bp directory, with errors if the original is given", _report, _add_report_options
+)
+VIEW = Command(
+    "show a plane of a variable in the terminal, or as a picture, whatever the size of the run",
+    _view,
+    _add_view_options,
 )
 DEVICES_OF_RANKS = Command("show the device or cores of every rank", _devices_of_ranks)

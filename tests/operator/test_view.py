@@ -1,0 +1,180 @@
+"""`cusz view`: a plane of a run, from the level that its pixels need."""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_operator as cz
+import support
+from cusz_core import cli
+from cusz_operator.inspecting import view
+
+pytest.importorskip("adios2")
+
+X = support.smooth((64, 72, 160), support.F32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("view") / "run.bp"
+    with cz.Writer(path, eb=1e-3, predictor="spline") as out:
+        for n in range(2):
+            with out.step():
+                for z in (0, 32):
+                    for y in (0, 36):
+                        out.put("U", X[z : z + 32, y : y + 36] + np.float32(n), X.shape, (z, y, 0))
+                out.put("line", X[0, 0])
+                out.put("deep", X[:8, :9, :10].reshape(2, 4, 9, 10))
+                out.put("flow", X[:4, :5, :6] * np.complex64(3 + 4j))
+                out.put("one", 1.5)
+                if n:
+                    out.put("late", X[0])
+    return path
+
+
+def called(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
+    code = cli.main(["view", *map(str, words)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def pixels_of(file: Path) -> np.ndarray:
+    """The colours of a PNG file of one kind."""
+    content = file.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, at = {}, 8
+    while at < len(content):
+        length, kind = struct.unpack(">I4s", content[at : at + 8])
+        chunks[kind] = content[at + 8 : at + 8 + length]
+        (checksum,) = struct.unpack(">I", content[at + 8 + length : at + 12 + length])
+        assert checksum == zlib.crc32(kind + chunks[kind])
+        at += 12 + length
+    width, height, *how = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert how == [8, 2, 0, 0, 0]
+    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + 3 * width)
+    assert not lines[:, 0].any()
+    return lines[:, 1:].reshape(height, width, 3)
+
+
+def test_a_picture_is_of_the_level_that_its_pixels_need(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with cz.Reader(run) as opened:
+        step = opened[1]
+        for pixels, number in ((160, 0), (512, 0), (80, 1), (40, 2), (1, 8)):
+            file = tmp_path / f"{pixels}.png"
+            code, out, err = called(capsys, run, "U", "--slice", "z=0.5", "-o", file, "--pixels", pixels)
+            assert (code, err) == (0, "")
+            level = step.level("U", number)
+            rows, columns = level.shape[1:]
+            assert out.startswith(f"{file}: U at step 1, z = 32, level {number} of 0 to 8, {columns} x {rows} values, ")
+            times = max(pixels // columns, 1)
+            rgb = pixels_of(file)
+            assert rgb.shape == (times * rows, times * columns, 3)
+            plane = step.read("U", level=number)[level.coordinates[0].tolist().index(32)]
+            brightness = rgb[::times, ::times].astype(int).sum(axis=2).reshape(-1)
+            in_order = np.argsort(plane.reshape(-1), kind="stable")
+            assert (np.diff(brightness[in_order]) >= -40).all()  # growing, but for roundings of each colour
+            assert pixels == 1 or brightness[in_order[-1]] - brightness[in_order[0]] > 200
+
+
+def test_less_is_read_for_a_smaller_picture(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read = []
+    for pixels in (160, 40):
+        out = called(capsys, run, "U", "-o", tmp_path / f"{pixels}.png", "--pixels", pixels)[1]
+        found = re.search(r"read ([\d.]+) kB of ([\d.]+) kB$", out.strip())
+        assert found is not None
+        read.append(float(found[1]))
+    assert read[1] < 0.1 * read[0]
+
+
+def test_planes_and_means(run: Path) -> None:
+    with cz.Reader(run) as opened:
+        step = opened[0]
+        whole = step.read("U")
+        first = view.picture_of(step, "U", {"y": 3, "z": 0.999}, (), 160, 64)
+        assert (first.cuts, first.level.number) == ({"y": 3, "z": 63}, 0)
+        assert (first.values == whole[63, 3]).all()
+        by_number = view.picture_of(step, "U", {"1": 3}, (), 160, 64)
+        assert (by_number.values == whole[:, 3]).all()
+        mean = view.picture_of(step, "U", {}, ("y",), 160, 64)
+        assert mean.means == ("y",)
+        assert (mean.values == whole.astype(np.float64).mean(axis=1)).all()
+        deep = view.picture_of(step, "deep", {"0": 1}, (), 10, 9)
+        assert deep.cuts == {"0": 1, "z": 2}
+        assert (deep.values == step.read("deep")[1, 2]).all()
+        assert (view.picture_of(step, "line", {}, (), 160, 1).values == step.read("line")).all()
+        assert (view.picture_of(step, "flow", {"z": 0}, (), 6, 6).values == abs(step.read("flow")[0])).all()
+        coarse = view.picture_of(step, "U", {"z": 33}, (), 20, 9)
+        assert coarse.cuts == {"z": 32}  # the nearest that there is
+
+
+def test_in_a_terminal(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "13")
+    code, out, _ = called(capsys, run, "U")
+    *lines, words = out.splitlines()
+    assert code == 0
+    assert len(lines) <= 10
+    assert {len(line) for line in lines} == {len(lines[0])}
+    assert 20 < len(lines[0]) <= 60
+    assert set("".join(lines)) <= set(" .:-=+*#%@")
+    assert words.startswith("U at step 1, z = 32, level ")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    *coloured, same = called(capsys, run, "U")[1].splitlines()
+    assert same == words
+    assert [line.count("▀") for line in coloured] == [len(line) for line in lines]
+    assert all(re.fullmatch(r"(\x1b\[38;2;[\d;]+m(\x1b\[48;2;[\d;]+m)?▀)+\x1b\[0m", line) for line in coloured)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert called(capsys, run, "U")[1].splitlines()[:-1] == lines
+
+
+def test_values_that_are_no_numbers() -> None:
+    with_holes = np.array([[0.0, 1.0, np.nan], [np.inf, -np.inf, 0.5]])
+    of: Any = None
+    picture = view.Picture(with_holes, of, 1, {}, ())
+    assert picture.limits() == (0.0, 1.0)
+    assert picture.scaled()[1].tolist() == [1.0, 0.0, 0.5]
+    assert view.colours(picture)[0, 2].tolist() == [128, 128, 128]
+    assert view.characters(picture) == " @?"
+    nothing = view.Picture(np.full((2, 2), np.nan), of, 1, {}, ())
+    assert nothing.limits() is None
+    assert view.characters(nothing) == "??"
+    flat = view.Picture(np.full((4, 4), 3.0), of, 1, {}, ())
+    assert (view.colours(flat) == view.colours(flat)[0, 0]).all()
+    largest = view.Picture(np.array([[-1.7e308, 1.7e308]]), of, 1, {}, ())
+    assert largest.scaled().tolist() == [[0.0, 1.0]]
+    fitted = view.fitted(view.Picture(np.arange(30.0).reshape(5, 6), of, 1, {}, ()), 3, 9)
+    assert fitted.values.tolist() == [[3.5, 5.5, 7.5], [15.5, 17.5, 19.5], [24.5, 26.5, 28.5]]
+
+
+def test_what_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        (["V"], "has no variable 'V'"),
+        (["one"], "'one' is one value"),
+        (["U", "--step", 2], "has 'U' at 2 steps from 0 to 1, not at step 2"),
+        (["U", "--step", -3], "not at step -3"),
+        (["late", "--step", 0], "has 'late' at step 1, not at step 0"),
+        (["U", "--slice", "q=1"], "axis is 'q'; variable 'U' has the axes z, y, x"),
+        (["U", "--slice", "z"], "'z' is not a cut"),
+        (["U", "--slice", "z=64"], "its indices are 0 to 63"),
+        (["U", "--slice", "z=1.5"], "a fraction is from 0 to 1"),
+        (["U", "--slice", "z=1", "--mean", "z"], "both cut and averaged"),
+        (["U", "--mean", "z", "--mean", "y", "--mean", "x"], "no axis"),
+        (["U", "--pixels", 0], "--pixels is 0"),
+        (["U", "-o", "picture.jpg"], "does not end in .png"),
+    ):
+        assert support.fails(called(capsys, run, *words), 2, message)
+    file = tmp_path / "there.png"
+    file.write_bytes(b"")
+    assert support.fails(called(capsys, run, "U", "-o", file), 2, "exists")
+    assert called(capsys, run, "U", "-o", file, "--force")[0] == 0
