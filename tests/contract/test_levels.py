@@ -16,7 +16,7 @@ import cusz_core as cusz
 import field_kinds
 import spline_kinds
 from cusz_core.preview import MIN_PREFIX_BYTES
-from support import ALL_SHAPES, DTYPES, F32, F64, boxes, needs_zstd, part, same_bits, smooth
+from support import ALL_SHAPES, DTYPES, F32, F64, boxes, many_magnitudes, needs_zstd, part, same_bits, smooth
 
 
 def picked(field: NDArray, level: cusz.Level) -> NDArray:
@@ -110,8 +110,8 @@ def test_axes_that_are_not_halved_at_first_cost_more() -> None:
 OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "lorenzo": (smooth((40, 41, 42), F32), {"eb": 1e-3, "predictor": "lorenzo"}),
     "raw": (smooth((40, 41, 42), F64), {"eb": 0.0}),
-    "logarithms": (smooth((40, 41, 42), F32), {"eb": 1e-2, "mode": "pw_rel"}),
-    "logarithms of f64": (field_kinds.sparse((40, 41, 42), F64, 5), {"eb": 1e-2, "mode": "pw_rel"}),
+    "logarithms": (smooth((40, 41, 42), F32), {"eb": 1e-2, "mode": "pw_rel", "predictor": "lorenzo"}),
+    "raw instead of logarithms": (smooth((40, 41, 42), F32), {"eb": 1e-9, "mode": "pw_rel"}),
     "empty": (np.empty((3, 0, 5), F32), {"eb": 1e-3}),
 }
 
@@ -124,6 +124,43 @@ def test_archives_without_levels_say_so(name: str) -> None:
     assert [level.exact_cost for level in found] == [True] + [False] * (len(found) - 1)
     assert all(level.needed_bytes == len(archive) for level in found)
     assert len(found) == (1 if x.size == 0 else 7)
+
+
+LOGARITHMS: dict[str, NDArray] = {
+    "of both signs": smooth((40, 41, 42), F32),
+    "without a sign": abs(smooth((3, 50, 60), F64)) + 1,
+    "with zeros": field_kinds.sparse((40, 41, 42), F64, 5),
+    "with holes": np.where(smooth((40, 41, 42), F32) > 1, np.nan, smooth((40, 41, 42), F32) ** 9),
+    "of many magnitudes": many_magnitudes((60, 70), F32),
+    "of one value": np.full((30, 40), F32.type(-2.5)),
+    "of a line": smooth((30_000,), F32),
+}
+
+
+@pytest.mark.parametrize("eb", [1e-2, 1e-6])
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_a_bound_relative_to_every_value(name: str, eb: float) -> None:
+    archive = cusz.compress(LOGARITHMS[name], eb, "pw_rel", predictor="spline")
+    whole = cusz.decompress(archive)
+    for level in check_levels(archive, whole)[1:]:
+        prefix = archive[: level.needed_bytes]
+        for start, count in boxes(level.shape, level.number, 3):
+            box = cusz.decompress_box(prefix, start, count, level=level.number, archive_bytes=len(archive))
+            assert same_bits(box, part(picked(whole, level), start, count))
+
+
+def test_signs_come_first() -> None:
+    field = smooth((64, 64, 64), F32)
+    positive, both = (cusz.compress(x, 1e-3, "pw_rel", predictor="spline") for x in (field + 9, field))
+    half = cusz.levels(positive)[1]
+    assert half.exact_cost
+    assert half.needed_bytes < 0.3 * len(positive)
+    assert half.needed_bytes < cusz.levels(both)[1].needed_bytes < len(both)
+    for at in np.linspace(20, cusz.levels(both)[1].needed_bytes - 1, 60).astype(int):
+        damaged = bytearray(both)
+        damaged[at] ^= 16
+        with pytest.raises(cusz.CuszError):
+            cusz.decompress(damaged, level=1)
 
 
 def test_a_constant_has_all_levels() -> None:

@@ -86,6 +86,16 @@ class Info(Structure):
     )
 
 
+class Level(Structure):
+    _fields_ = (
+        ("struct_bytes", c_uint32),
+        *[(name, c_int32) for name in ("n_levels", "exact_cost", "dtype", "ndim")],
+        ("checksum", c_uint32),
+        *[(name, c_uint64 * MAX_NDIM) for name in ("shape", "step")],
+        ("needed_bytes", c_uint64),
+    )
+
+
 Allocate = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
 Release = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
 
@@ -142,6 +152,12 @@ class Library:
                 [c_void_p, POINTER(Params), c_int, c_int32, c_uint64, POINTER(Block), c_int32, c_void_p, c_size_t],
             ),
             ("cusz_check", c_int, [c_void_p, c_void_p, c_size_t, c_int32]),
+            ("cusz_inspect_level", c_int, [c_void_p, c_void_p, c_size_t, c_size_t, c_int32, POINTER(Level)]),
+            (
+                "cusz_decompress_level",
+                c_int,
+                [*[c_void_p, c_void_p, c_size_t, c_size_t, c_int32, c_int32], *[POINTER(c_uint64)] * 3, c_void_p],
+            ),
             ("cusz_decompress", c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int32, c_void_p, c_size_t]),
             ("cudaMalloc", c_int, [POINTER(c_void_p), c_size_t]),
             ("cudaFree", c_int, [c_void_p]),
@@ -402,6 +418,28 @@ class Context:
         params.threads, params.has_fill, params.fill = threads, fill is not None, 0.0 if fill is None else fill
         params.predictor = PREDICTORS[predictor]
         return params
+
+    def level(self, archive: bytes, number: int, *, archive_place: str, field_place: str) -> tuple[Level, bytes]:
+        """A level, and its values, from as many of the archive's bytes as it needs."""
+        level = Level(struct_bytes=ctypes.sizeof(Level))
+        with self.library.memory(archive_place, archive) as whole:
+            arguments = (self.handle, whole.pointer, len(archive), len(archive), number, byref(level))
+            self.expect_ok(self.library.c.cusz_inspect_level(*arguments))
+        count = list(level.shape[: level.ndim])
+        strides = [int(np.prod(count[axis + 1 :], dtype=int)) for axis in range(len(count))]
+        start, counts, stride = ((c_uint64 * MAX_NDIM)(*each) for each in ([], count, strides))
+        needed = archive[: level.needed_bytes]
+        with (
+            self.library.memory(archive_place, needed) as prefix,
+            self.library.memory(field_place, int(np.prod(count)) * 4 * level.dtype) as field,
+        ):
+            self.expect_ok(
+                self.library.c.cusz_decompress_level(
+                    *(self.handle, prefix.pointer, len(needed), len(archive), number, 1),
+                    *(start, counts, stride, field.pointer),
+                )
+            )
+            return level, field.get()
 
     def compress_into(
         self,

@@ -108,6 +108,26 @@ def test_places(
 
 
 @pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize("archive_place", PLACES)
+@pytest.mark.parametrize("field_place", PLACES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_levels(
+    simt: Library, context: Context, dtype: np.dtype, field_place: str, archive_place: str, predictor: str
+) -> None:
+    """They are decoded on the host, and copied."""
+    kind = KINDS["mixture"]
+    x = kind.make(SHAPE, dtype)
+    archive = cpu_archive(context, x, kind.eb, kind.mode, **kind.options, predictor=predictor)
+    whole = np.frombuffer(context.decompress(archive, x.nbytes, backend=CPU), dtype).reshape(SHAPE)
+    for number in range(4):
+        level, values = context.level(archive, number, archive_place=archive_place, field_place=field_place)
+        step = level.step[: level.ndim]
+        assert values == whole[tuple(slice(None, None, s) for s in step)].tobytes()
+        assert (level.needed_bytes < len(archive)) == (predictor == "spline" and number > 0)
+    assert simt.launches == 0
+
+
+@pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["smooth_rel", "mixture", "incompressible", "lossless"])
 def test_inspect_and_check(simt: Library, context: Context, name: str, place: str, predictor: str) -> None:

@@ -382,8 +382,8 @@ CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* arch
 /* ---- Levels: previews of a field, from the first bytes of its archive
  *
  * Archives of CUSZ_PREDICTOR_SPLINE hold the coarsest level first, so that the archive's first bytes are enough for a
- * level. Of all others (CUSZ_PREDICTOR_LORENZO, CUSZ_PW_REL, raw ones, and those with a lossless stage) the whole archive
- * is needed; a level is then decoded with the field and picked from it. Either way its values are those of
+ * level (with CUSZ_PW_REL these have the signs of all values, too). Of all others (CUSZ_PREDICTOR_LORENZO, raw ones, and
+ * those with a lossless stage) the whole archive is needed; a level is then decoded with the field and picked from it. Either way its values are those of
  * cusz_decompress at the same places, bit for bit.
  *
  * The writer of a spline archive may not have halved every dimension at first (then it predicts better). Its levels are
@@ -404,8 +404,8 @@ CUSZ_API cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, in
  *   info           struct_bytes set by the caller. If the prefix ends before the archive's index does, needed_bytes is
  *                  what the index needs, which is more than prefix_bytes: pass so many bytes, and ask again
  * What an index says is verified once the prefix holds the archive's head (the index and what is decoded first), whose
- * checksum is verified then; of a raw archive, one of CUSZ_PREDICTOR_LORENZO, CUSZ_PW_REL or with a lossless stage,
- * the header is verified once all of it is there. Until then it is what the bytes say. The payload is not looked at.
+ * checksum is verified then; of a raw archive, one of CUSZ_PREDICTOR_LORENZO or with a lossless stage, the header is
+ * verified once all of it is there. Until then it is what the bytes say. The payload is not looked at.
  * Errors: as cusz_inspect, and PARAMETER if there is no such level. */
 CUSZ_API cusz_status cusz_inspect_level(cusz_context* context, const void* prefix, size_t prefix_bytes,
                                         size_t archive_bytes, int32_t level, cusz_level* info);
@@ -420,7 +420,7 @@ CUSZ_API cusz_status cusz_inspect_level(cusz_context* context, const void* prefi
  *   field          memory for the box's first value; not touched if the box is empty. On a device, the box must be
  *                  contiguous
  * A prefix on a device is copied to the host, and a field on a device from there.
- * What is verified: the checksum of the head, and that of every lattice that is needed, each as a whole, also for a box.
+ * What is verified: the checksum of the head (with CUSZ_PW_REL of both, and of the signs), and that of every lattice that is needed, each as a whole, also for a box.
  * So all needed_bytes are, if these are more than CUSZ_MIN_PREFIX_BYTES. Lattices beyond are not verified. Where the whole
  * archive is needed, all of it is verified.
  * Errors: PARAMETER (also a prefix that is too short, with what is needed), CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE, MEMORY.

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "archive/header.hpp"
+#include "archive/v2/logs.hpp"
 #include "errors.hpp"
 #include "pointwise.hpp"
 
@@ -12,7 +13,8 @@ namespace cusz {
 
 namespace {
 
-static_assert(CUSZ_MIN_PREFIX_BYTES >= v2::max_head_bytes(0, 0) && CUSZ_MIN_PREFIX_BYTES >= raw_header_bytes);
+static_assert(CUSZ_MIN_PREFIX_BYTES >= v2::max_logs_head_bytes && CUSZ_MIN_PREFIX_BYTES >= v2::max_head_bytes(0, 0) &&
+              CUSZ_MIN_PREFIX_BYTES >= raw_header_bytes);
 
 std::size_t checked_level(const Layout& layout, std::int32_t level) {
     const std::size_t n = n_levels(layout);
@@ -31,6 +33,13 @@ struct Opened {
     explicit Opened(const Prefix& prefix)
         : front(v2::read_front(prefix.span().first(std::min(prefix.bytes, v2::max_front_bytes)), front_bytes)) {}
     bool has_lattices() const { return front.kind == v2::Kind::spline && !front.has_zstd; }
+    // Of an archive of logarithms.
+    Frame logs(const Prefix& prefix) const {
+        Frame frame = v2::read_logs(prefix.span(), prefix.archive_bytes, front, front_bytes);
+        v2::verify_head(prefix.span().first(frame.header_bytes), front_bytes);
+        frame.body = prefix.data + frame.header_bytes;
+        return frame;
+    }
     void read_head(const Prefix& prefix) {
         head_bytes = v2::read_head_of(prefix.span(), prefix.archive_bytes, front, front_bytes, head);
     }
@@ -65,6 +74,17 @@ void strided(const Workers& workers, const Layout& layout, const Selection& box,
         for (std::uint64_t i = 0; i < box.count[last]; ++i)
             std::memcpy(field + (to + i * box.stride[last]) * size, decoded + (from + i * stride[last]) * size, size);
     }
+}
+
+// Where the archive of a frame's logarithms begins.
+std::size_t logs_begin(const Frame& frame) { return frame.header_bytes + frame.logs.archive_at; }
+
+// As much of that as there is. Throws CORRUPT.
+Prefix logs_in(const Prefix& prefix, const Frame& frame) {
+    const std::size_t begin = logs_begin(frame);
+    for (auto at = static_cast<std::size_t>(frame.logs.signs_bytes); at < frame.logs.archive_at; ++at)
+        if (frame.body[at] != std::byte{0}) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: padding is not 0");
+    return {prefix.data + begin, prefix.bytes - begin, static_cast<std::size_t>(frame.logs.archive_bytes)};
 }
 
 [[noreturn]] void fail_of_short_prefix(const Prefix& prefix, std::int32_t level, std::size_t needed) {
@@ -105,6 +125,17 @@ LevelOfArchive inspect_level(const Prefix& prefix, std::int32_t level) {
     const Layout& layout = opened.front.layout;
     if (prefix.bytes < opened.front_bytes + 4) fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", prefix.bytes, " bytes");
     const auto checksum = get<std::uint32_t>(prefix.data, opened.front_bytes);
+    if (opened.front.kind == v2::Kind::logs) {
+        const Frame frame = opened.logs(prefix);
+        const std::size_t begin = logs_begin(frame),
+                          end = begin + std::min<std::size_t>(prefix.archive_bytes - begin, CUSZ_MIN_PREFIX_BYTES);
+        if (prefix.bytes < end) return found(layout, true, end, checksum);
+        const Prefix inner = logs_in(prefix, frame);
+        if (!begins_compact(inner.data, inner.bytes)) return whole(layout, checksum);
+        require_logs(frame, Opened(inner).front);
+        const LevelOfArchive of = inspect_level(inner, level);
+        return found(layout, of.is_exact, begin + of.needed_bytes, checksum);
+    }
     if (!opened.has_lattices()) {
         LevelOfArchive of_whole = whole(layout, checksum);
         if (opened.front.kind == v2::Kind::constant) of_whole.is_exact = true;
@@ -125,7 +156,15 @@ void read_level(const Workers& workers, const Prefix& prefix, std::int32_t level
     if (prefix.bytes < info.needed_bytes) fail_of_short_prefix(prefix, level, info.needed_bytes);
     if (!begins_compact(prefix.data, prefix.bytes)) return read_whole(workers, prefix, info.level, box);
     const Opened opened(prefix);
-    if (opened.front.kind == v2::Kind::logs) return read_whole(workers, prefix, info.level, box);
+    if (opened.front.kind == v2::Kind::logs) {
+        const Frame frame = opened.logs(prefix);
+        const Prefix inner = logs_in(prefix, frame);
+        if (box.field == nullptr || !begins_compact(inner.data, inner.bytes))
+            return prefix.bytes >= prefix.archive_bytes ? read_whole(workers, prefix, info.level, box)
+                                                        : read_level(workers, inner, level, box);
+        return read_pointwise_level(workers, frame, info.level, box,
+                                    [&](const Selection& logs) { read_level(workers, inner, level, logs); });
+    }
     HostEngine& engine = workers.cpu.engine(compact_codec());
     if (opened.front.kind == v2::Kind::constant) return engine.decode_lattice(prefix, workers.threads, 0, box);
     std::vector<std::byte> unpacked;

@@ -113,7 +113,32 @@ const std::uint64_t* read_signs(const Workers& workers, const Frame& frame) {
     return signs;
 }
 
+// The signs of a box of a level, as if that were a field of its own.
+std::vector<std::uint64_t> signs_of_level(const std::uint64_t* signs, const Layout& layout, const Level& level,
+                                          const Selection& box, std::uint64_t values) {
+    std::vector<std::uint64_t> picked(static_cast<std::size_t>((values + 63) / 64));
+    const auto ndim = static_cast<std::size_t>(layout.ndim);
+    for (std::uint64_t i = 0; i < values; ++i) {
+        std::uint64_t rest = i, at = 0, distance = 1;
+        for (std::size_t d = ndim; d-- > 0; distance *= layout.shape[d]) {
+            at += (box.start[d] + rest % box.count[d]) * level.step[d] * distance;
+            rest /= box.count[d];
+        }
+        picked[i / 64] |= (signs[at / 64] >> at % 64 & 1) << i % 64;
+    }
+    return picked;
+}
+
 } // namespace
+
+void require_logs(const Frame& frame, const v2::Front& inner) {
+    const Logs& logs = frame.logs;
+    const cusz_dtype dtype = logs.scale.dtype(frame.layout.dtype);
+    if (inner.kind == v2::Kind::logs || inner.layout.ndim != frame.layout.ndim ||
+        inner.layout.shape != frame.layout.shape || inner.layout.dtype != dtype || inner.is_relative ||
+        inner.eb != logs.scale.bound || !inner.has_fill || inner.special != special_log_bits(dtype))
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the logarithms are not those of this field");
+}
 
 void read_pointwise(const Workers& workers, const Frame& frame, const Target& field) {
     const Workers on_cpu{workers.cpu, workers.cpu, workers.scratch, workers.threads};
@@ -136,6 +161,24 @@ void read_pointwise_box(const Workers& workers, const Frame& frame, const Select
     selected.start = box.start;
     read_box(workers, inner, selected);
     workers.cpu.from_logs_box(frame.layout, values, frame.logs.scale, frame.logs.special, signs, workers.threads, box);
+}
+
+void read_pointwise_level(const Workers& workers, const Frame& frame, const Level& level, const Selection& box,
+                          const std::function<void(const Selection&)>& read) {
+    const std::uint64_t* const signs = read_signs(workers, frame);
+    const LogScale& scale = frame.logs.scale;
+    const Layout dense(scale.dtype(frame.layout.dtype), frame.layout.ndim, box.count.data());
+    void* const values = workers.cpu.log_memory({}, static_cast<std::size_t>(dense.bytes())).pointer;
+    Selection selected = whole(dense, values);
+    selected.start = box.start;
+    read(selected);
+    std::vector<std::uint64_t> own;
+    if (signs != nullptr) own = signs_of_level(signs, frame.layout, level, box, dense.values);
+    const Layout of_box(frame.layout.dtype, frame.layout.ndim, box.count.data());
+    Selection there = box;
+    there.start = {};
+    workers.cpu.from_logs_box(of_box, values, scale, frame.logs.special, signs != nullptr ? own.data() : nullptr,
+                              workers.threads, there);
 }
 
 } // namespace cusz
