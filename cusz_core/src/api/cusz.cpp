@@ -500,7 +500,7 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
 
 namespace {
 
-void put_level(cusz_level* info, const LevelOfArchive& found, cusz_dtype dtype) {
+void put_level(cusz_level* info, const LevelOfArchive& found, std::int32_t dtype) {
     const std::size_t struct_bytes = info->struct_bytes;
     cusz_level level{};
     level.struct_bytes = static_cast<std::uint32_t>(std::min(struct_bytes, sizeof level));
@@ -540,7 +540,7 @@ cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, int32_t lev
         if (level < 0 || static_cast<std::size_t>(level) >= n)
             fail(CUSZ_ERROR_PARAMETER, "level is ", level, "; the field has the levels 0 to ", n - 1);
         const Level found = level_of(layout, static_cast<std::size_t>(level));
-        put_level(info, {layout, n, found, false, 0, 0}, cusz_dtype{});
+        put_level(info, {layout, n, found, false, 0, 0}, 0);
     });
 }
 

@@ -181,8 +181,11 @@ private:
     // Fields from block `first` on, of which as many as are to be on the host at a time are copied there.
     std::vector<const void*> on_host(std::uint64_t first) {
         std::uint64_t bytes = 0, end = first;
-        do bytes += rounded(layout(end).bytes());
-        while (++end < blocks_.count() && bytes + rounded(layout(end).bytes()) <= staging_bytes);
+        for (; end < blocks_.count(); ++end) {
+            const std::uint64_t more = rounded(layout(end).bytes());
+            if (end > first && bytes + more > staging_bytes) break;
+            bytes += more;
+        }
         auto* to = context_.staging.reserve<std::byte>(static_cast<std::size_t>(bytes));
         std::vector<const void*> fields;
         for (std::uint64_t i = first; i < end; ++i) {
