@@ -38,7 +38,7 @@ def test_a_small_run(tmp_path):
         (4, 1)
     ] * 2
     assert [row["blocks"] for row in rows["blocks"]] == [60] * 3
-    assert len(re.findall(r"^### ", done.stdout, flags=re.MULTILINE)) == 4
+    assert len(re.findall(r"^## ", done.stdout, flags=re.MULTILINE)) == 4
     assert os.listdir(tmp_path) == ["rows.json"]
 
 

@@ -69,7 +69,7 @@ int run(const std::string& what, Arguments arguments) {
         for (auto d = static_cast<std::size_t>(front.layout.ndim); d-- > 0; n *= box.count[d]) box.stride[d] = n;
         std::vector<T> field(static_cast<std::size_t>(n));
         box.field = field.data();
-        engine.decompress(archive, front, front_bytes, threads, box);
+        engine.decompress(archive, archive.size(), front, front_bytes, threads, 0, box);
         std::fwrite(field.data(), sizeof(T), field.size(), stdout);
         return 0;
     }
@@ -125,8 +125,8 @@ int run(const std::string& what, Arguments arguments) {
         const std::span bytes{archive.data(), n};
         const Front read = read_front(bytes, front_bytes);
         for (int more = std::getenv("MORE") != nullptr ? std::atoi(std::getenv("MORE")) : 0; more > 0; --more)
-            engine.decompress(bytes, read, front_bytes, threads, whole(read.layout, back.data()));
-        engine.decompress(bytes, read, front_bytes, threads, whole(read.layout, back.data()));
+            engine.decompress(bytes, bytes.size(), read, front_bytes, threads, 0, whole(read.layout, back.data()));
+        engine.decompress(bytes, bytes.size(), read, front_bytes, threads, 0, whole(read.layout, back.data()));
         const auto end = std::chrono::steady_clock::now();
         const auto rate = [&](auto a, auto b) {
             return static_cast<double>(field.size() * sizeof(T)) / 1e6 / std::chrono::duration<double>(b - a).count();
