@@ -266,7 +266,7 @@ class DescribedBlocks(NamedTuple):
     Attributes:
         archives: one behind another.
         rows: array of one row a field: archive_bytes, checksum, outliers and eb_abs, as in `ArchiveInfo`; predictor, a
-            number for `predictor_name`; min, max and values, as from `value_range`, or NaN, NaN and 0.
+            number of cusz_predictor (cusz.h), -1 for none; min, max and values, as from `value_range`, or NaN, NaN, 0.
     """
 
     archives: memoryview
