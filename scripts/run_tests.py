@@ -5,8 +5,8 @@
   scripts/test --all [PYTEST OPTION...]   everything
   scripts/test --ci                       what continuous integration runs: the quick tests, the full ones of the parts
                                           that the change touches, and a slice of the rest
-    --since COMMIT    the change is what came after it (default: the newest commit that has passed on this machine; if
-                      there is none, what was committed in the day before the last commit)
+    --since COMMIT    the change is what came after it (default: the newest commit that is known to have passed, on this
+                      machine or by .ci/passed)
     --slice K         this slice, 0 to 7 (default: by the commit's hash)
 
   CUSZ_TEST_DATA=FOLDER  real fields for the tests that use them
@@ -34,8 +34,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import tiers  # noqa: E402
 
-#: Commits that have passed on this machine, one a line.
+#: Commits that have passed, one a line: on this machine, and the one that the project knows of.
 PASSED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cusz" / "passed-commits"
+PASSED_IN_CI = ROOT / ".ci" / "passed"
 #: One runs all files that start ranks (tests/conftest.py), which mostly wait.
 PROCESSES = 3
 #: What tests build in the first place, each by one command and under a lock (simt_build in tests/conftest.py).
@@ -72,15 +73,9 @@ class Plan:
 
 
 def last_passed() -> str:
-    """The newest ancestor of HEAD that has passed here, or ""."""
-    known = set(PASSED.read_text(encoding="utf-8").split()) if PASSED.exists() else set()
+    """The newest ancestor of HEAD that is known to have passed, or ""."""
+    known = {commit for file in (PASSED, PASSED_IN_CI) if file.exists() for commit in file.read_text().split()}
     return next((commit for commit in git("rev-list", "HEAD").split() if commit in known), "")
-
-
-def commit_of_a_day_before() -> str:
-    """The newest ancestor of HEAD that was committed a day or more before it, or ""."""
-    committed = int(git("log", "-1", "--format=%ct") or 0)
-    return git("rev-list", "-1", f"--before={committed - 24 * 3600}", "HEAD")
 
 
 def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Plan:
@@ -90,15 +85,13 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
         return Plan("everything", ["--all"], commands, [], ["--all"])
     if not ci:
         return Plan("the quick tests", [], {}, list(commands), [])
-    base, why = git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}") if since else last_passed(), ""
-    if not base:
-        base, why = commit_of_a_day_before(), ", as no commit is known that has passed"
+    base = git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}") if since else last_passed()
     if base:
         # not what is not committed: that is not what passes
         touched = tiers.touched(git("diff", "--name-only", base, "HEAD").splitlines(), parts)
-        change = f"{', '.join(touched) or 'no part'} (touched since {base[:12]}{why})"
+        change = f"{', '.join(touched) or 'no part'} (touched since {base[:12]})"
     else:
-        touched, change = list(parts), "all parts, as the history is not known"
+        touched, change = list(parts), "all parts, as no commit is known that has passed"
     if number is None:
         number = int((git("rev-parse", "HEAD") or "0")[-8:], 16) % tiers.SLICES
     chosen = {
