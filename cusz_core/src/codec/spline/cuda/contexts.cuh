@@ -32,11 +32,12 @@ constexpr std::size_t fixed_bytes(const std::array<std::uint32_t, 4>& edge, std:
     return points * sizeof(CoarsePoint) + values * sizeof(T) + magnitudes * sizeof(WideMagnitude);
 }
 
+// As many ones as a difference is rough.
 template <class T>
-__device__ std::uint32_t bucket(T difference, T inv) {
+__device__ std::uint32_t ones_of(T difference, T inv) {
     constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52, bias = sizeof(T) == 4 ? 127 : 1023;
     const auto bits = bits_of(static_cast<T>(magnitude(difference) * inv)) << 1 >> 1; // a NaN may have a sign
-    return static_cast<std::uint32_t>(std::clamp(static_cast<int>(bits >> mantissa_bits) - (bias - 3), 0, 7));
+    return 127u >> std::clamp(bias + 4 - static_cast<int>(bits >> mantissa_bits), 0, 7);
 }
 
 // The sum of magnitudes in a layer across the axis of columns, around a point.
@@ -60,7 +61,7 @@ __device__ std::uint32_t roughness_at(const Tile& tile, const Boxes& values, con
         const auto s = static_cast<int>(values.stride(0, a));
         const T near = value[0] + value[s], next = value[-s] + value[2 * s];
         const T apart = (near * T(9) - next) * T(0.0625) - near * T(0.5);
-        rough |= ((1u << bucket(apart, inv)) - 1) << 8 * a;
+        rough |= ones_of(apart, inv) << 8 * a;
     }
     return rough;
 }
@@ -199,20 +200,24 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
     for (std::uint32_t phase = 1; phase <= axes; ++phase) for_classes<axes>(phase, find_class);
 }
 
-// A code, as points of later phases see it. Zeros stand for nothing.
+// A code, as points of later phases see it: in the lower byte the magnitude, which is to be added up, and whether it is
+// missing; in the upper one the code plus 64, or 255 if that is too large.
 struct NearCode {
     static constexpr std::uint32_t magnitudes = 127; // of a sum
-    static constexpr std::int32_t large = -128;
+    static constexpr std::uint32_t large = 255;
+    static constexpr std::int32_t nearest = 64; // of those that are too large
+    static constexpr std::uint32_t two_zeros = (nearest << 16 | nearest) << 8;
 
-    std::uint8_t sum; // the magnitude, to be added up; and what shows in sums if one is missing
-    std::int8_t limited;
+    std::uint16_t bits;
 
     __device__ static NearCode of(std::int32_t code, bool is_missing) {
-        const std::int32_t magnitude = std::min(code < 0 ? -code : code, 64);
-        return {static_cast<std::uint8_t>(number_of_bits(static_cast<std::uint32_t>(magnitude)) |
-                                          (is_missing ? magnitudes + 1 : 0)),
-                static_cast<std::int8_t>(magnitude == 64 ? large : code)};
+        const std::int32_t magnitude = std::min(code < 0 ? -code : code, +nearest);
+        const std::uint32_t shifted = magnitude == nearest ? large : static_cast<std::uint32_t>(code + nearest);
+        return {static_cast<std::uint16_t>(number_of_bits(static_cast<std::uint32_t>(magnitude)) |
+                                           (is_missing ? magnitudes + 1 : 0) | shifted << 8)};
     }
+    // Both, in 16 bits each: sums of some are the sums of either.
+    __device__ std::uint32_t wide() const { return __byte_perm(bits, 0, 0x4140); }
 };
 
 // The place of a point in its row. code: of the classes of earlier phases, in `boxes`.
@@ -222,38 +227,35 @@ __device__ std::uint32_t context_of(const FixedContext& fixed, const Boxes& boxe
     std::uint32_t rougher = fixed.roughness, magnitudes = fixed.sum, missing = fixed.missing;
     if constexpr (std::popcount(c) > 1) {
         constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
-        std::uint32_t sum = 0;
+        std::uint32_t sum = 0;                                      // in the lower half
         const auto add = [&]<std::uint32_t source>(Class<source>) { // what touches the point, of this class
-            if constexpr (source < c && (source & ~c) == 0) {
+            if constexpr (source < c && (source & ~c) == 0 && std::popcount(c ^ source) > 1) {
                 const std::uint32_t at = boxes.at(source, x);
 #pragma unroll
                 for (std::uint32_t steps = 0; steps < 1u << axes; ++steps) {
                     if ((steps & ~(c ^ source)) != 0) continue;
                     std::uint32_t away = 0;
                     for (std::uint32_t a = 0; a < axes; ++a) away += (steps >> a & 1) * boxes.stride(source, a);
-                    sum += code[at + away].sum;
+                    sum += code[at + away].wide();
                 }
             }
         };
         add(Class<1>{});
         add(Class<2>{});
-        add(Class<3>{});
         add(Class<4>{});
-        add(Class<5>{});
-        add(Class<6>{});
-        std::int32_t least = 0, most = 0, lowest = 0;
+        std::uint32_t least = 0, most = 0; // of sums of two codes
         for_odd_axes<c>([&](auto axis) {
             constexpr std::uint32_t a = axis, source = c ^ 1u << a;
-            const std::uint32_t at = boxes.at(source, x);
-            const std::int32_t before = code[at].limited, behind = code[at + boxes.stride(source, a)].limited,
-                               both = before + behind;
+            const std::uint32_t at = boxes.at(source, x),
+                                two = code[at].wide() + code[at + boxes.stride(source, a)].wide(), both = two >> 16;
             const bool is_first = (c & ((1u << a) - 1)) == 0;
+            sum += two;
             least = is_first ? both : std::min(least, both);
             most = is_first ? both : std::max(most, both);
-            lowest = std::min(lowest, std::min(before, behind));
         });
-        const auto apart = static_cast<std::uint32_t>(most - least);
-        if (lowest == NearCode::large)
+        sum &= 0xFFFF;
+        const std::uint32_t apart = most - least;
+        if (most >= NearCode::large)
             rougher = 7;
         else if (apart > 0)
             rougher = std::max(rougher, std::min(number_of_bits(apart) + 1, 7u));

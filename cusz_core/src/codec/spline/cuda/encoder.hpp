@@ -71,7 +71,7 @@ private:
         T* first_points;
         BoxToCopy* box;
         std::uint16_t* sizes;
-        std::uint8_t *table_of, *flag_table;
+        std::uint8_t *table_of, *reach, *flag_table;
         std::uint64_t *ends, *to;
         UnitPlace* units;
         std::uint64_t* checksums;
@@ -94,6 +94,7 @@ private:
             box = parts.take<BoxToCopy>(1);
             sizes = parts.take<std::uint16_t>(v2::n_symbols);
             table_of = parts.take<std::uint8_t>(v2::n_rows * 128);
+            reach = parts.take<std::uint8_t>(v2::n_rows * 128);
             flag_table = parts.take<std::uint8_t>(v2::n_group_contexts);
             ends = parts.take<std::uint64_t>(n_units);
             to = parts.take<std::uint64_t>(n_units);
@@ -154,10 +155,11 @@ private:
         for (std::size_t i = first_; i-- > 0;) {
             find_fixed_contexts(lattices_[i], memory_.stream());
             memory_.done("find_fixed_contexts");
-            find_codes(lattices_[i], work.counts, memory_.stream());
+            TileRecord* const tiles = work.tiles + tiles_before_[i + 1];
+            find_codes(lattices_[i], tiles, work.counts, memory_.stream());
             memory_.done("find_codes");
             record_tiles(RecordArguments<T>{lattices_[i], static_cast<std::uint32_t>(i), sample_of(i), work.sizes,
-                                            work.tiles + tiles_before_[i + 1], work.counts},
+                                            tiles, work.counts},
                          memory_.stream());
             memory_.done("record_tiles");
         }
@@ -200,6 +202,7 @@ private:
         memory_.clear(payloads_, room + 1);
         memory_.copy(work.ends, ends_.data(), n_units_);
         memory_.copy(work.table_of, unit0.tables.table_of[0].data(), sizeof unit0.tables.table_of);
+        memory_.copy(work.reach, unit0.tables.reach[0].data(), sizeof unit0.tables.reach);
         memory_.copy(work.flag_table, unit0.tables.flag_table.data(), unit0.tables.flag_table.size());
         memory_.done("copy_model");
         for_lattices([&](std::size_t i, std::size_t u, std::uint32_t n) {
@@ -208,6 +211,7 @@ private:
                                           .tiles = work.tiles + tiles_before_[i + 1],
                                           .intervals = intervals_,
                                           .table_of = work.table_of + v2::row_of(i, 1) * 128,
+                                          .reach = work.reach + v2::row_of(i, 1) * 128,
                                           .flag_table = work.flag_table,
                                           .end = work.ends + u,
                                           .payloads = payloads_,

@@ -76,8 +76,9 @@ struct ReadArguments {
 
 // What a tile is coded as.
 struct TileRecord {
-    std::uint32_t live, n_values, n_flags; // that are coded, if it is live
-    std::uint32_t extra_bits;              // no more than these
+    std::uint32_t live;              // whether any code is not 0
+    std::uint32_t n_values, n_flags; // that are coded, if it is
+    std::uint32_t extra_bits;        // no more than these
 };
 
 // Counts of what is coded, for a model: of all lattices, but groups by whether they are of lattice 0. Must be zeroed
@@ -94,7 +95,7 @@ struct RecordArguments {
     std::uint32_t lattice;
     Sample sample;              // of the tiles that are counted
     const std::uint16_t* sizes; // by symbol (archive/v2/tables.hpp)
-    TileRecord* tiles;
+    TileRecord* tiles;          // which are live is known
     RecordCounts* counts;
 };
 
@@ -104,7 +105,8 @@ struct WriteArguments {
     std::uint32_t n_units;
     const TileRecord* tiles;
     const std::uint32_t* intervals; // by table and symbol (codec/spline/unit_tables.hpp)
-    const std::uint8_t* table_of;   // by phase, less 1, and place, 128 of each
+    // By phase, less 1, and place, 128 of each: tables, and up to how far from 0 codes surely have symbols there.
+    const std::uint8_t *table_of, *reach;
     const std::uint8_t* flag_table; // by context of groups
     const std::uint64_t* end;       // of each unit, where its room ends
     std::uint16_t* payloads;        // zeros
@@ -146,9 +148,9 @@ template <class T>
 void read_units(const ReadArguments<T>& arguments, cudaStream_t stream);
 template <class T>
 void find_values(const DeviceLattice<T>& lattice, cudaStream_t stream);
-// Adds up what is missing.
+// Says of tiles whether they are live, and adds up what is missing.
 template <class T>
-void find_codes(const DeviceLattice<T>& lattice, RecordCounts* counts, cudaStream_t stream);
+void find_codes(const DeviceLattice<T>& lattice, TileRecord* tiles, RecordCounts* counts, cudaStream_t stream);
 template <class T>
 void record_tiles(const RecordArguments<T>& arguments, cudaStream_t stream);
 template <class T>

@@ -44,7 +44,8 @@ struct RecordedPoint {
     __device__ explicit RecordedPoint(std::uint32_t word)
         : code(static_cast<std::int32_t>(word) >> code_at), is_missing((word & missing_bit) != 0) {}
     __device__ RecordedPoint(std::int32_t its_code, bool missing) : code(its_code), is_missing(missing) {}
-    __device__ bool is_zero() const { return code == 0 && !is_missing; }
+    // Whether the code is 0, and is not missing.
+    __device__ static bool is_zero(std::uint32_t word) { return word >> FixedContext::bits == 0; }
 };
 
 } // namespace cusz::cuda

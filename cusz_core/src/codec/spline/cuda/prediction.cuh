@@ -120,7 +120,8 @@ __device__ auto predict(const TilePlace& place, const Boxes& boxes, v2::Curve cu
 struct ValueMemory {
     TilePlace place;
     std::uint32_t any_missing;
-    std::uint32_t n_missing[2]; // of what is coded: special and verbatim values
+    std::uint32_t is_live;      // of what is coded: whether any code is not 0
+    std::uint32_t n_missing[2]; // special and verbatim values
 };
 // Bytes of the rest.
 template <class T>
@@ -228,15 +229,20 @@ struct CodePoint {
     const DeviceLattice<T>& of;
     std::uint32_t (&n_missing)[2];
     Quantiser<T> quantiser;
+    mutable std::int32_t codes_of_thread = 0; // all of their bits
 
     __device__ CodePoint(const DeviceLattice<T>& its_lattice, std::uint32_t (&missing)[2])
         : of(its_lattice), n_missing(missing), quantiser{apart(of.quantiser.e), apart(of.quantiser.step),
                                                          apart(of.quantiser.inv), apart(of.quantiser.special)} {}
 
+    __device__ bool any_code() const { return codes_of_thread != 0; }
     __device__ Code* codes() const { return of.points; }
     __device__ T given(std::int64_t in_field, Code&) const { return of.original[in_field]; }
     // By an addition that nobody waits for: of the code, the word has nothing yet.
-    __device__ static void put(const RecordedPoint& point, Code& of_point) { atomicOr(&of_point, point.packed(0)); }
+    __device__ void put(const RecordedPoint& point, Code& of_point) const {
+        codes_of_thread |= point.code | (point.is_missing ? 1 : 0);
+        atomicOr(&of_point, point.packed(0));
+    }
     __device__ bool quick(T& p, T given, Code& of_point, std::int32_t& code) const {
         T value;
         if (!quantise(given, p, quantiser, value, code)) return false;

@@ -6,27 +6,35 @@
 
 namespace cusz::cuda {
 
+// Where codes of a tile are that later phases look at.
+template <class Tile>
+using NearBoxes = std::conditional_t<Tile::is_full, EqualBoxes<Tile>, Boxes<Tile, 0, 1>>;
+
 // Memory of a warp. fits: tiles are no longer along any axis than full ones, but for lattices that are thin along some.
 template <std::uint32_t axes, bool fits>
-struct UnitMemory {
-    using Full = Boxes<FullTile<axes>, 0, 1>;
-    static constexpr std::uint32_t class_points = max_tile_values >> axes; // of a full tile
-    // Codes that later phases look at, of all classes but the first and the last one, with their margins.
+struct TileMemory {
+    // Codes of all classes but the first and the last one, with their margins; they are cleared eight at a time.
     static constexpr std::uint32_t near_codes() {
         if (!fits) return 9728; // 2 x 2 x 2 x 512 points
-        std::uint32_t all = 1, of_class_0 = 1;
-        for (std::uint32_t a = 0; a < axes; ++a) {
-            all *= tile_edges(axes)[a] + 1;
-            of_class_0 *= tile_edges(axes)[a] / 2 + 1;
-        }
-        return std::max(all - of_class_0 - class_points, 2u);
+        if (axes == 1) return 8;
+        constexpr FullTile<axes> full;
+        int last[4] = {static_cast<int>(full.n(0, 0)), 0, 0, 0};
+        for (std::uint32_t a = 1; a < axes; ++a) last[a] = static_cast<int>(full.n(0, a)) - 1;
+        return EqualBoxes<FullTile<axes>>::at((1u << axes) - 3, last) / 8 * 8 + 8;
     }
+
+    TilePlace place;
+    alignas(16) Array<NearCode, near_codes()> code;
+};
+
+// The same of a unit that is read, or written.
+template <std::uint32_t axes, bool fits>
+struct UnitMemory : TileMemory<axes, fits> {
+    static constexpr std::uint32_t class_points = max_tile_values >> axes; // of a full tile
     // Points of a phase, and groups with flags.
     static constexpr std::uint32_t most_points = fits && axes > 1 ? axes * class_points : max_tile_values / 2;
     static constexpr std::uint32_t most_flags = fits ? most_points / v2::max_group_points : most_points;
 
-    TilePlace place;
-    Array<NearCode, near_codes()> code;
     Array<std::uint8_t, most_points> entry; // of a phase: contexts, and then symbols
     Array<std::uint8_t, most_flags> flag;   // contexts, and then flags
 };
@@ -37,8 +45,13 @@ __device__ NearCode* cleared_codes(const Boxes& boxes, Array<NearCode, room>& co
     constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
     const std::uint32_t of_class_0 = boxes.size(0);
     if constexpr (axes > 1) {
-        const std::uint32_t n = boxes.begin((1u << axes) - 1) - of_class_0;
-        for (std::uint32_t i = lane(); i < n; i += warp_lanes) code[i] = {0, 0};
+        struct alignas(16) Eight {
+            std::uint32_t two[4];
+        };
+        const std::uint32_t n = decltype(boxes.tile)::is_full ? room : boxes.begin((1u << axes) - 1) - of_class_0;
+        for (std::uint32_t i = 8 * lane(); i < n; i += 8 * warp_lanes)
+            reinterpret_cast<Eight&>(code[i]) = {
+                {NearCode::two_zeros, NearCode::two_zeros, NearCode::two_zeros, NearCode::two_zeros}};
         __syncwarp();
     }
     return &code[0] - of_class_0;
@@ -54,23 +67,23 @@ class UnitReader {
 public:
     __device__ UnitReader(const std::uint16_t* payload, const UnitPlace& unit)
         : payload_(payload + unit.begin), n_(unit.n), lanes_(1u << unit.log2_lanes) {
-        live_ = payload_[0];
         const std::uint32_t first = 1 + 2 * lane();
         words_ = 1 + 2 * lanes_;
         has_states_ = words_ <= n_;
         if (has_states_ && lane() < lanes_)
             state_ = payload_[first] | static_cast<std::uint32_t>(payload_[first + 1]) << 16;
-        extra_units_ = has_states_ ? n_ - words_ : 0;
         window_at_ = words_;
         window_ = word_at(window_at_ + lane());
         next_ = word_at(window_at_ + warp_lanes + lane());
         has_states_ = __all_sync(whole_warp, has_states_ && (lane() >= lanes_ || state_ >= v2::rans_low)) != 0;
     }
 
-    __device__ std::uint32_t live() const { return live_; }
+    // This and the next are not kept in registers, of which there are too few.
+    __device__ std::uint32_t live() const { return payload_[0]; }
+    __device__ std::uint32_t extra_units() const { return n_ - (1 + 2 * lanes_); } // if there are states
     __device__ bool has_states() const { return has_states_; }
     __device__ bool ends_early() const { return words_ > n_; }
-    __device__ bool has_extra_bits() const { return extra_bits_ <= 16 * extra_units_; }
+    __device__ bool has_extra_bits() const { return extra_bits_ <= 16 * extra_units(); }
     // Whether everything is used up, and nothing is left over.
     __device__ bool is_finished() const {
         const std::uint32_t used = (extra_bits_ + 15) / 16;
@@ -95,13 +108,17 @@ public:
     template <std::uint32_t room>
     __device__ void symbols(const std::uint32_t* slots, const std::uint8_t* table_of, Array<std::uint8_t, room>& entry,
                             std::uint32_t n) {
-        for (std::uint32_t first = 0; first < n; first += lanes_) {
-            const std::uint32_t i = first + lane();
-            const bool active = lane() < lanes_ && i < n;
+        // Of the next step, for which nothing is to be waited then.
+        bool active = lane() < lanes_ && lane() < n;
+        std::uint32_t table = active ? table_of[entry[lane()]] : 0;
+        for (std::uint32_t i = lane(); i < n + lane(); i += lanes_) {
+            const bool now = active;
             std::uint32_t slot = 0;
-            if (active) slot = slots[table_of[entry[i]] * v2::rans_total + state_ % v2::rans_total];
-            advance(active, (slot >> 8 & (v2::rans_total - 1)) + 1, slot >> 20);
-            if (active) entry[i] = static_cast<std::uint8_t>(slot);
+            if (now) slot = slots[table * v2::rans_total + state_ % v2::rans_total];
+            active = lane() < lanes_ && i + lanes_ < n;
+            if (active) table = table_of[entry[i + lanes_]];
+            advance(now, (slot >> 8 & (v2::rans_total - 1)) + 1, slot >> 20);
+            if (now) entry[i] = static_cast<std::uint8_t>(slot);
         }
     }
     // So many extra bits of every lane, in their order.
@@ -112,7 +129,7 @@ public:
         std::uint64_t value = 0;
         std::uint32_t have = 0;
         for (std::uint32_t unit = begin / 16; have < bits; ++unit) {
-            const std::uint64_t here = unit < extra_units_ ? payload_[n_ - 1 - unit] : 0;
+            const std::uint64_t here = unit < extra_units() ? payload_[n_ - 1 - unit] : 0;
             const std::uint32_t skipped = have == 0 ? begin % 16 : 0;
             value |= here >> skipped << have;
             have += 16 - skipped;
@@ -140,7 +157,7 @@ private:
     __device__ std::uint32_t word_at(std::uint32_t i) const { return i < n_ ? payload_[i] : 0; }
 
     const std::uint16_t* payload_;
-    std::uint32_t n_, lanes_, state_ = v2::rans_low, words_, extra_units_, extra_bits_ = 0, live_;
+    std::uint32_t n_, lanes_, state_ = v2::rans_low, words_, extra_bits_ = 0;
     // The next words: a lane has one of those from window_at_ on, and of the 32 behind them, which are not waited for.
     std::uint32_t window_at_, window_, next_;
     bool has_states_;
@@ -151,8 +168,11 @@ template <class T, class Memory, class Tile>
 __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tables, UnitReader& unit, const Tile& tile,
                                Memory& shared) {
     constexpr std::uint32_t axes = Tile::axes;
-    const Boxes<Tile, 0, 1> boxes{tile};
-    const TilePlace& place = shared.place;
+    const NearBoxes<Tile> boxes{tile};
+    // Of the tile; not kept in registers, of which there are too few.
+    const auto codes_from = [&](std::uint32_t c, std::uint32_t first) {
+        return a.of.codes + shared.place.first_code + (first_of_class(tile, c, false) + first);
+    };
     NearCode* const code = cleared_codes(boxes, shared.code);
     UnitError error = UnitError::none;
     for (std::uint32_t phase = 1; phase <= axes; ++phase) {
@@ -161,10 +181,9 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
             int x[4];
             std::uint32_t number;
             if (!ClassGroups<Tile>::point(group, slot, x, number)) return std::uint32_t{0};
-            return std::uint32_t{
-                a.of.codes[place.first_code + first_of_class(tile, constant, false) + group.first + number]};
+            return std::uint32_t{codes_from(constant, group.first)[number]};
         };
-        for_groups_ahead<2, 1>(tile, phase, fixed_of, [&](auto constant, const auto& group, const auto& fixed) {
+        for_groups_ahead<1, 1>(tile, phase, fixed_of, [&](auto constant, const auto& group, const auto& fixed) {
             constexpr std::uint32_t c = constant;
             const std::uint32_t first = first_of_class(tile, c, true);
             std::uint32_t weight = 0;
@@ -223,7 +242,7 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
         __syncwarp();
         for_groups([&](auto constant, const auto& group, std::uint32_t coded, bool is_significant) {
             constexpr std::uint32_t c = constant;
-            std::uint16_t* const to = a.of.codes + place.first_code + first_of_class(tile, c, false) + group.first;
+            std::uint16_t* const to = codes_from(c, group.first);
 #pragma unroll
             for (std::uint32_t half = 0; half < v2::max_group_points; half += warp_lanes) {
                 int x[4];
@@ -239,8 +258,8 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
                     const v2::Meaning meaning = is_code ? v2::meaning_of(symbol) : v2::Meaning{value, 0};
                     const std::uint64_t bits = unit.extra(symbol == v2::verbatim ? 8 * sizeof(T) : meaning.extra_bits);
                     missing = symbol == v2::special || symbol == v2::verbatim;
-                    const auto in_field =
-                        static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, a.of.lattice.field_stride);
+                    const auto in_field = static_cast<std::int64_t>(shared.place.field) +
+                                          offset_of<Tile>(c, x, a.of.lattice.field_stride);
                     if (is_code) {
                         constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
                         const auto taken = static_cast<std::int32_t>(bits);

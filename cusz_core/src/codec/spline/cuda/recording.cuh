@@ -25,45 +25,30 @@ struct CountMemory {
     Array<std::uint32_t, 2 * v2::n_group_contexts> groups;
 };
 
-// Replaces what contexts take from the coarser lattice by places, and counts what is coded if that is wanted.
+// Replaces what contexts take from the coarser lattice by places, and counts what is coded if that is wanted. Of a live
+// tile.
 template <class T, class Memory, class Tile>
 __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, const std::uint16_t* sizes,
                                   bool is_counted, CountMemory& counts, Memory& shared) {
     constexpr std::uint32_t axes = Tile::axes;
-    const Boxes<Tile, 0, 1> boxes{tile};
-    const TilePlace& place = shared.place;
+    const NearBoxes<Tile> boxes{tile};
+    std::uint32_t* const points_of_tile = of.points + shared.place.first_code;
     NearCode* const code = cleared_codes(boxes, shared.code);
     const auto points_of = [&](std::uint32_t c, std::uint32_t first) {
-        return of.points + place.first_code + first_of_class(tile, c, false) + first;
+        return points_of_tile + (first_of_class(tile, c, false) + first);
     };
     const auto word_of = [&](auto c, const auto& group, std::uint32_t slot) {
         int x[4];
         std::uint32_t number;
         return ClassGroups<Tile>::point(group, slot, x, number) ? points_of(c, group.first)[number] : 0;
     };
-    bool live = false;
-    for (std::uint32_t phase = 1; phase <= axes; ++phase)
-        for_groups_ahead<4, 4>(tile, phase, word_of, [&](auto constant, const auto& group, const auto& word) {
-            constexpr std::uint32_t c = constant;
-#pragma unroll
-            for (std::uint32_t j = 0; j < 2; ++j) {
-                int x[4];
-                std::uint32_t number;
-                if (!ClassGroups<Tile>::point(group, j * warp_lanes + lane(), x, number)) continue;
-                const RecordedPoint point(word[j]);
-                live = live || !point.is_zero();
-                if constexpr (c != (1u << axes) - 1)
-                    code[boxes.at(c, x)] = NearCode::of(point.is_missing ? 0 : point.code, point.is_missing);
-            }
-        });
     TileRecord record{};
-    if (__any_sync(whole_warp, live) == 0) return record;
     record.live = 1;
-    __syncwarp();
-    for (std::uint32_t phase = 1; phase <= axes; ++phase)
+    std::uint32_t extra_bits = 0;
+    for (std::uint32_t phase = 1; phase <= axes; ++phase) {
         for_groups_ahead<2, 1>(tile, phase, word_of, [&](auto constant, const auto& group, const auto& word) {
             constexpr std::uint32_t c = constant;
-            std::uint32_t weight = 0, context[2]{}, symbol[2]{}, extra_bits = 0;
+            std::uint32_t weight = 0, context[2]{};
             bool is_inside[2]{}, significant = false;
 #pragma unroll
             for (std::uint32_t j = 0; j < 2; ++j) {
@@ -74,18 +59,19 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
                 const auto fixed = FixedContext::unpacked(word[j] & RecordedPoint::context_mask);
                 is_inside[j] = true;
                 context[j] = context_of<c>(fixed, boxes, code, x);
-                symbol[j] = symbol_of_point(point);
+                if constexpr (c != (1u << axes) - 1)
+                    code[boxes.at(c, x)] = NearCode::of(point.is_missing ? 0 : point.code, point.is_missing);
                 points_of(c, group.first)[number] = point.packed(context[j]);
                 weight += weight_of(context[j]);
-                significant = significant || !point.is_zero();
-                if (symbol[j] == v2::verbatim)
-                    extra_bits += 8 * sizeof(T);
-                else if (!point.is_zero() && !point.is_missing)
-                    extra_bits += v2::escape_bits;
+                const bool is_zero = RecordedPoint::is_zero(word[j]);
+                significant = significant || !is_zero;
+                if (point.is_missing)
+                    extra_bits += point.code == RecordedPoint::verbatim ? 8 * sizeof(T) : 0;
+                else
+                    extra_bits += is_zero ? 0 : v2::escape_bits;
             }
             const bool has_flag = points(tile, c) >= v2::least_with_flags;
             const bool is_significant = __any_sync(whole_warp, significant) != 0;
-            record.extra_bits += warp_sum(extra_bits);
             if (has_flag) {
                 ++record.n_flags;
                 const std::uint32_t of_group = group_context(warp_sum(weight));
@@ -97,15 +83,19 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
 #pragma unroll
             for (std::uint32_t j = 0; j < 2; ++j) {
                 if (!is_inside[j]) continue;
-                const std::uint32_t at = (phase - 1) * v2::n_places + context[j];
-                if (context[j] >= v2::n_ordinary_places && symbol[j] >= v2::special) {
-                    atomicAdd(symbol[j] == v2::special ? &counts.special[at] : &counts.verbatim[at], 1u);
+                const std::uint32_t at = (phase - 1) * v2::n_places + context[j],
+                                    symbol = symbol_of_point(RecordedPoint(word[j]));
+                if (context[j] >= v2::n_ordinary_places && symbol >= v2::special) {
+                    atomicAdd(symbol == v2::special ? &counts.special[at] : &counts.verbatim[at], 1u);
                     continue;
                 }
                 atomicAdd(&counts.n[at], 1u);
-                atomicAdd(&counts.size[at], static_cast<unsigned long long>(sizes[symbol[j]]));
+                atomicAdd(&counts.size[at], static_cast<unsigned long long>(sizes[symbol]));
             }
         });
+        __syncwarp();
+    }
+    record.extra_bits = warp_sum(extra_bits);
     return record;
 }
 

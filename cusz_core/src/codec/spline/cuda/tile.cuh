@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "device/block.cuh"
 #include "kernels.hpp"
@@ -17,20 +18,19 @@ inline constexpr int most_of_column = 9;
 template <std::uint32_t c>
 using Class = std::integral_constant<std::uint32_t, c>;
 
-// Calls use(Class<c>) for the classes of a phase.
-template <std::uint32_t axes, class Use>
+// Calls use(Class<c>) for the classes of a phase, in coding order or backwards.
+template <std::uint32_t axes, bool backwards = false, class Use>
 __device__ void for_classes(std::uint32_t phase, const Use& use) {
     const auto one = [&]<std::uint32_t c>(Class<c> constant) {
         if constexpr (c < (1u << axes))
             if (static_cast<std::uint32_t>(std::popcount(c)) == phase) use(constant);
     };
-    one(Class<1>{});
-    one(Class<2>{});
-    one(Class<4>{});
-    one(Class<3>{});
-    one(Class<5>{});
-    one(Class<6>{});
-    one(Class<7>{});
+    constexpr std::uint32_t last = 6;
+    const auto all = [&]<std::uint32_t... i>(std::integer_sequence<std::uint32_t, i...>) {
+        constexpr std::uint32_t order[] = {1, 2, 4, 3, 5, 6, 7};
+        (one(Class<order[backwards ? last - i : i]>{}), ...);
+    };
+    all(std::make_integer_sequence<std::uint32_t, last + 1>{});
 }
 // Calls use(Class<a>) for the axes that a class is odd along, ascending.
 template <std::uint32_t c, class Use>
@@ -181,18 +181,19 @@ struct ClassGroups {
     }
 };
 
-// Calls use(c, group, given) for the groups of a phase in coding order, by a warp. given: of each lane, what load(c, group,
-// slot) has for its one or two slots of a group, which is on its way `ahead` groups before it is used.
-template <int ahead, int unrolled, class Tile, class Load, class Use>
+// Calls use(c, group, given) for the groups of a phase in coding order or backwards, by a warp. given: of each lane, what
+// load(c, group, slot) has for its one or two slots of a group, which is on its way `ahead` groups before it is used.
+template <int ahead, int unrolled, bool backwards = false, class Tile, class Load, class Use>
 __device__ __forceinline__ void for_groups_ahead(const Tile& tile, std::uint32_t phase, const Load& load,
                                                  const Use& use) {
-    for_classes<Tile::axes>(phase, [&](auto c) {
+    for_classes<Tile::axes, backwards>(phase, [&](auto c) {
         const ClassGroups<Tile> groups{tile, c};
         const std::uint32_t n = groups.number();
+        const auto group_of = [&](std::uint32_t g) { return groups[backwards ? n - 1 - g : g]; };
         using Given = Array<decltype(load(c, groups[0], 0u)), 2>;
         Given given[ahead];
         const auto fetch = [&](std::uint32_t g) {
-            const auto group = groups[g];
+            const auto group = group_of(g);
             return Given{{load(c, group, lane()), load(c, group, lane() + warp_lanes)}};
         };
 #pragma unroll
@@ -203,7 +204,7 @@ __device__ __forceinline__ void for_groups_ahead(const Tile& tile, std::uint32_t
 #pragma unroll
             for (int i = 1; i < ahead; ++i) given[i - 1] = given[i];
             if (g + ahead < n) given[ahead - 1] = fetch(g + ahead);
-            use(c, groups[g], now);
+            use(c, group_of(g), now);
         }
     });
 }
@@ -250,6 +251,26 @@ struct Boxes {
         for (std::uint32_t a = 0; a < Tile::axes; ++a)
             is_own = is_own && (a == column_axis<Tile::axes> || is_own_along(c, a, x[a]));
         return is_own;
+    }
+};
+
+// The same of a full tile with one position behind, and the same strides for all classes: where a point is in one array
+// says where it is in all of them.
+template <class Tile>
+struct EqualBoxes {
+    Tile tile;
+
+    __device__ static constexpr std::uint32_t stride(std::uint32_t, std::uint32_t a) {
+        std::uint32_t stride = 1;
+        for (std::uint32_t b = 0; b < a; ++b) stride *= Tile::n(0, b) + (b < Tile::axes ? 1 : 0);
+        return stride;
+    }
+    __device__ static constexpr std::uint32_t size(std::uint32_t c) { return stride(c, 4); }
+    __device__ static constexpr std::uint32_t begin(std::uint32_t c) { return c * size(c); }
+    __device__ static constexpr std::uint32_t at(std::uint32_t c, const int (&x)[4]) {
+        std::uint32_t at = begin(c);
+        for (std::uint32_t a = 0; a < 4; ++a) at += static_cast<std::uint32_t>(x[a]) * stride(c, a);
+        return at;
     }
 };
 

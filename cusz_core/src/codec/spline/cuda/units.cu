@@ -54,7 +54,7 @@ template <std::uint32_t axes, bool fits>
 struct RecordMemory {
     static constexpr std::uint32_t warps = fits ? 4 : 2;
     CountMemory counts;
-    Array<UnitMemory<axes, fits>, warps> tile;
+    Array<TileMemory<axes, fits>, warps> tile;
 };
 
 template <class T, std::uint32_t axes, bool fits>
@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes, b
     auto& own = shared.tile[warp()];
     for (std::uint64_t number = blockIdx.x * warps + warp(); number < a.of.lattice.n_tiles;
          number += gridDim.x * warps) {
+        if (a.tiles[number].live == 0) continue; // of which nothing else is looked at
         __syncwarp();
         if (lane() == 0) own.place = place_of(a.of, number);
         __syncwarp();
@@ -106,11 +107,12 @@ struct WriteMemory {
 };
 
 template <class T, std::uint32_t axes, bool fits>
-__global__ void __launch_bounds__(WriteMemory<axes, fits>::warps* warp_lanes, blocks_at_once)
+__global__ void __launch_bounds__(WriteMemory<axes, fits>::warps* warp_lanes, blocks_at_once + 1)
     write_kernel(const WriteArguments<T> a) {
     constexpr std::uint32_t warps = WriteMemory<axes, fits>::warps, threads = warps * warp_lanes;
     auto& shared = shared_memory<WriteMemory<axes, fits>>();
-    for (std::uint32_t i = threadIdx.x; i < 3 * 128; i += threads) shared.tables.table_of[i] = a.table_of[i];
+    for (std::uint32_t i = threadIdx.x; i < 3 * 128; i += threads)
+        shared.tables.table_of[i] = static_cast<std::uint16_t>(a.table_of[i] | a.reach[i] << 8);
     for (std::uint32_t i = threadIdx.x; i < v2::n_group_contexts; i += threads)
         shared.tables.flag_table[i] = a.flag_table[i];
     __syncthreads();

@@ -7,7 +7,8 @@ namespace cusz::cuda {
 template <class T>
 struct ValueArguments {
     DeviceLattice<T> of;
-    RecordCounts* counts; // of what is coded
+    TileRecord* tiles; // of what is coded
+    RecordCounts* counts;
 };
 // Codes or decodes: both in one would be too large for the compiler to inline all of it.
 template <class T, std::uint32_t axes, bool wide, bool codes>
@@ -20,16 +21,22 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once) value_kernel(con
         __syncthreads();
         if (is_first_thread()) {
             shared.place = place_of(of, number);
-            shared.any_missing = 0;
+            shared.any_missing = shared.is_live = 0;
         }
         __syncthreads();
         with_form<axes>(shared.place, [&](const auto& tile) {
             T* const value = rest_of<T>(shared);
-            if constexpr (codes)
-                find_values_of<wide>(of, tile, shared, value, CodePoint<T>(of, shared.n_missing));
-            else
+            if constexpr (codes) {
+                const CodePoint<T> point(of, shared.n_missing);
+                find_values_of<wide>(of, tile, shared, value, point);
+                if (point.any_code()) shared.is_live = 1;
+            } else {
                 find_values_of<wide>(of, tile, shared, value, DecodePoint<T>{of, shared.place.live != 0});
+            }
         });
+        if (!codes) continue;
+        __syncthreads();
+        if (is_first_thread()) a.tiles[number].live = shared.is_live;
     }
     __syncthreads();
     if (!codes || !is_first_thread()) return;
@@ -51,10 +58,10 @@ std::size_t value_memory_bytes(const Lattice& lattice, v2::Curve curve) {
 namespace {
 
 template <bool codes, class T>
-void launch_values(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
+void launch_values(const DeviceLattice<T>& of, TileRecord* tiles, RecordCounts* counts, cudaStream_t stream) {
     with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
         const std::size_t bytes = value_memory_bytes<T>(of.lattice, of.curve);
-        const ValueArguments<T> a{of, counts};
+        const ValueArguments<T> a{of, tiles, counts};
         if (of.curve >= v2::Curve::six_points)
             launch<value_kernel<T, axes, true, codes>>(a, tile_threads, bytes, of.lattice.n_tiles, false, stream);
         else
@@ -66,12 +73,12 @@ void launch_values(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_
 
 template <class T>
 void find_values(const DeviceLattice<T>& of, cudaStream_t stream) {
-    launch_values<false, T>(of, nullptr, stream);
+    launch_values<false, T>(of, nullptr, nullptr, stream);
 }
 
 template <class T>
-void find_codes(const DeviceLattice<T>& of, RecordCounts* counts, cudaStream_t stream) {
-    launch_values<true, T>(of, counts, stream);
+void find_codes(const DeviceLattice<T>& of, TileRecord* tiles, RecordCounts* counts, cudaStream_t stream) {
+    launch_values<true, T>(of, tiles, counts, stream);
 }
 
 template <class T>
@@ -89,8 +96,8 @@ template std::size_t value_memory_bytes<float>(const Lattice&, v2::Curve);
 template std::size_t value_memory_bytes<double>(const Lattice&, v2::Curve);
 template void find_values(const DeviceLattice<float>&, cudaStream_t);
 template void find_values(const DeviceLattice<double>&, cudaStream_t);
-template void find_codes(const DeviceLattice<float>&, RecordCounts*, cudaStream_t);
-template void find_codes(const DeviceLattice<double>&, RecordCounts*, cudaStream_t);
+template void find_codes(const DeviceLattice<float>&, TileRecord*, RecordCounts*, cudaStream_t);
+template void find_codes(const DeviceLattice<double>&, TileRecord*, RecordCounts*, cudaStream_t);
 template void put_values(const PutArguments<float>&, cudaStream_t);
 template void put_values(const PutArguments<double>&, cudaStream_t);
 
