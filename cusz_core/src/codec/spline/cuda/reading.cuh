@@ -310,13 +310,8 @@ __device__ UnitError read_unit(const ReadArguments<T>& a, const ReadTables& tabl
         __syncwarp();
         if (lane() == 0) shared.place = place_of(a.of, first_tile + t);
         __syncwarp();
-        const auto read = [&](const auto& tile) { return read_tile(a, tables, reader, tile, shared); };
-        UnitError error;
-        const std::uint32_t* const edge = shared.place.edge;
-        if (fits && shared.place.is_full)
-            error = read(FullTile<axes>{});
-        else
-            error = read(ClippedTile<axes>{{edge[0], edge[1], edge[2], edge[3]}});
+        const UnitError error = with_form<axes, fits>(
+            shared.place, [&](const auto& tile) { return read_tile(a, tables, reader, tile, shared); });
         if (error != UnitError::none) return error;
     }
     return reader.is_finished() ? UnitError::none : UnitError::late_end;

@@ -405,10 +405,11 @@ __device__ KnownPart known_part(const TilePlace& place, std::uint32_t c, const i
     return {place.begin[along] - x[along], known ? place.end[along] - x[along] : -most_of_column};
 }
 
-// Calls work(tile) with the form of the tile.
-template <std::uint32_t axes, class Work>
+// Calls work(tile) with the form of the tile, which is never full if !fits.
+template <std::uint32_t axes, bool fits = true, class Work>
 __device__ auto with_form(const TilePlace& place, const Work& work) {
-    if (place.is_full) return work(FullTile<axes>{});
+    if constexpr (fits)
+        if (place.is_full) return work(FullTile<axes>{});
     return work(ClippedTile<axes>{{place.edge[0], place.edge[1], place.edge[2], place.edge[3]}});
 }
 

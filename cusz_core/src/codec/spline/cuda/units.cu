@@ -76,15 +76,9 @@ __global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes, b
         __syncwarp();
         if (lane() == 0) own.place = place_of(a.of, number);
         __syncwarp();
-        const auto record = [&](const auto& tile) {
+        const TileRecord result = with_form<axes, fits>(own.place, [&](const auto& tile) {
             return record_tile(a.of, tile, a.sizes, a.sample.counts(number), counts, own);
-        };
-        TileRecord result;
-        const std::uint32_t* const edge = own.place.edge;
-        if (fits && own.place.is_full)
-            result = record(FullTile<axes>{});
-        else
-            result = record(ClippedTile<axes>{{edge[0], edge[1], edge[2], edge[3]}});
+        });
         if (lane() == 0) a.tiles[number] = result;
     }
     __syncthreads();

@@ -207,12 +207,8 @@ __device__ UnitPlace write_unit(const WriteArguments<T>& a, const WriteTables& t
         __syncwarp();
         if (lane() == 0) shared.place = place_of(a.of, first_tile + t);
         __syncwarp();
-        const auto write = [&](const auto& tile) { write_tile(a, tables, tile, shared, extra, writer); };
-        const std::uint32_t* const edge = shared.place.edge;
-        if (fits && shared.place.is_full)
-            write(FullTile<axes>{});
-        else
-            write(ClippedTile<axes>{{edge[0], edge[1], edge[2], edge[3]}});
+        with_form<axes, fits>(shared.place,
+                              [&](const auto& tile) { write_tile(a, tables, tile, shared, extra, writer); });
     }
     const std::uint64_t end = end_of_words + extra.finish();
     std::uint16_t* const begin = writer.finish() - 1;
