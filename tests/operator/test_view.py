@@ -157,6 +157,23 @@ def test_values_that_are_no_numbers() -> None:
     assert fitted.values.tolist() == [[3.5, 5.5, 7.5], [15.5, 17.5, 19.5], [24.5, 26.5, 28.5]]
 
 
+@pytest.mark.parametrize("mode", ["abs", "pw_rel"])
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_fill_values_are_not_drawn(engine: Any, mode: Any, tmp_path: Path) -> None:
+    filled = X[0].copy()
+    filled[:8, :16] = 1e20
+    filled[10, 10] = np.inf
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, mode=mode, engine=engine) as out, out.step():
+        out.put("U", filled, fill=1e20)
+    with cz.Reader(tmp_path / "run.bp") as opened:
+        picture = view.picture_of(opened[0], "U", {}, (), 160, 72)
+        decoded = opened[0].read("U").astype(np.float64)
+    assert np.isnan(picture.values[:8, :16]).all()
+    decoded[:8, :16] = np.nan
+    assert np.array_equal(picture.values, decoded, equal_nan=True)
+    assert picture.scaled()[10, 10] == 1.0
+
+
 def test_what_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["V"], "has no variable 'V'"),

@@ -35,7 +35,8 @@ class Picture:
     """Values of two axes of a variable.
 
     Attributes:
-        values: of shape (rows, columns): float64; NaN where there is none.
+        values: of shape (rows, columns): float64; NaN where there is none, or where one is beyond the range that a
+            Writer kept of values that are finite and not fill.
         level: that they are of.
         levels: how many there are.
         cuts: for each axis that is cut, its name and the index at which.
@@ -116,6 +117,7 @@ def picture_of(
     count = [1 if axis in nearest else n for axis, n in zip(names, level.shape, strict=True)]
     values = step.read(name, start, count, level=number)
     values = (abs(values) if values.dtype.kind == "c" else values).astype(np.float64)
+    values[_are_beyond(step, name, values)] = np.nan
     values = values.mean(axis=tuple(map(names.index, averaged)), keepdims=True) if averaged else values
     told = {axis: int(level.coordinates[names.index(axis)][at]) for axis, at in nearest.items()}
     plane = values.reshape([level.shape[axis] for axis in shown])
@@ -130,6 +132,19 @@ def _index(axis: str, at: float | int, extent: int) -> int:
     if not 0 <= at < extent:
         raise ParameterError(f"{axis} is cut at {at}; its indices are 0 to {extent - 1}")
     return at
+
+
+def _are_beyond(step: ReaderStep, name: str, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values are fill, as far as that can be known without all of the archives: those further from the range that
+    was kept than a bound allows."""
+    kept = step.value_range(name)
+    if kept is None or not step._blocks(name).has_table:
+        return np.zeros(values.shape, np.bool_)
+    low, high = kept
+    bounds = step.blocks(name)["eb_abs"]  # NaN: relative to every value, so at most that
+    room = max(abs(low), abs(high)) if np.isnan(bounds).any() else max(float(bounds.max()), 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.isfinite(values) & ((values < low - 2 * room) | (values > high + 2 * room))
 
 
 def _level_for(step: ReaderStep, name: str, wanted: Mapping[int, int]) -> int:
