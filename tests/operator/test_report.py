@@ -463,7 +463,164 @@ def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytes
     start, count = view.box
     assert math.prod(count) <= 500
     assert support.same_bits(view.original, support.part(X + np.float32(2), start, count))
-    assert "Slices and spectra are of the box of extents" in checked(report.html(parts)).words
+    assert "Slices are of a coarser level, and spectra of the box of extents" in checked(report.html(parts)).words
+
+
+LARGE = support.smooth((64, 72, 160), support.F32)
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """U of four blocks, with fill values in a corner, that counts as large; and its original."""
+    monkeypatch.setattr(collect, "VIEW", LARGE.size // 2)
+    monkeypatch.setattr(collect, "PREVIEW", 40)
+    filled = LARGE.copy()
+    filled[:, :8, :8] = 1e20
+    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
+        with cz.Writer(tmp_path / name, eb=eb, predictor="spline" if eb else "auto") as out, out.step():
+            for z in (0, 32):
+                for y in (0, 36):
+                    out.put("U", filled[z : z + 32, y : y + 36], LARGE.shape, (z, y, 0), fill=1e20)
+            out.put("small", X)
+    return tmp_path / "run.bp", tmp_path / "exact.bp"
+
+
+def test_a_large_run_is_drawn_from_few_of_its_bytes(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[cz.Reader] = []
+
+    class Counting(cz.Reader):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            opened.append(self)
+
+    monkeypatch.setattr(collect, "Reader", Counting)
+    page = report.make(large[0])
+    (run,) = opened
+    with cz.Reader(large[0]) as reader:
+        step = reader[0]
+        stored = int(step.blocks("U")["archive_bytes"].sum())
+        level = step.level("U", 2)
+        plane = step.read("U", level=2)[level.coordinates[0].tolist().index(32)]
+    assert 0 < run.bytes_read < 0.1 * stored
+    planes = {variable.name: variable.planes for variable in page.variables}
+    assert planes["small"] == []
+    (drawn,) = planes["U"]
+    assert (drawn.level, drawn.cuts, drawn.original) == (2, (32,), None)
+    assert (drawn.read_bytes, drawn.stored_bytes) == (run.bytes_read, stored)
+    assert [along.tolist() for along in drawn.coordinates] == [along.tolist() for along in level.coordinates[1:]]
+    assert np.isnan(drawn.decoded[:2, :2]).all()  # fill
+    plane[:2, :2] = np.nan
+    assert np.array_equal(drawn.decoded, plane, equal_nan=True)
+    html = checked(report.html(page))
+    assert [title for title in html.titles if "lice of" in title] == ["Slice of U at step 0"]
+    read, of_all = (cusz_core.command_line.size(n) for n in (run.bytes_read, stored))
+    assert (
+        f"U at step 0, at 32 of axis 0: level 2, 18 × 40 values, for which {read} of {of_all} were read." in html.words
+    )
+
+
+def test_a_large_run_against_its_original(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "SLAB", 700)  # several pieces of the plane
+    page = report.make(*large)
+    assert (page.broken, page.variables[0].planes) == ([], [])
+    (comparison,) = page.variables[0].comparisons
+    plane = comparison.plane
+    assert plane is not None
+    assert plane.original is not None
+    expected = LARGE[32][np.ix_(*plane.coordinates)].astype(np.float64)
+    expected[:2, :2] = np.nan
+    assert np.array_equal(plane.original, expected, equal_nan=True)
+    assert 0 < np.nanmax(abs(plane.decoded - plane.original)) <= EB
+    html = checked(report.html(page))
+    slices = [title for title in html.titles if "slice of U" in title]
+    assert slices == [f"{what}: slice of U at step 0" for what in ("Original", "Decoded", "Error (decoded - original)")]
+    assert "Slices are of a coarser level, and spectra of the box of extents 64 × 72 × 80" in html.words
+    (small,) = page.variables[1].comparisons
+    assert small.plane is None
+    assert "Spectra are of the whole variable" in html.words
+
+
+def test_a_large_run_without_levels_that_are_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "VIEW", 1000)
+    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
+        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
+            out.put("U", LARGE[0, :15], LARGE[0].shape)
+            out.put("U", LARGE[0, 15:40, :80], LARGE[0].shape, (15, 0))
+            out.put("U", LARGE[0, 15:, 80:], LARGE[0].shape, (15, 80))
+            out.put("U", LARGE[0, 40:, :80], LARGE[0].shape, (40, 0))
+    assert report.make(tmp_path / "run.bp").variables[0].planes == []
+    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert page.variables[0].comparisons[0].plane is None
+    assert "Slices and spectra are of the box of extents" in checked(report.html(page)).words
+
+
+def test_where_a_large_run_has_no_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a level of an AMR code: what lies between blocks is not drawn as if their values reached there."""
+    monkeypatch.setattr(collect, "VIEW", 1000)
+    with cz.Writer(tmp_path / "run.bp", eb=EB, predictor="spline") as out, out.step():
+        out.put("U", LARGE[0, :16, :32], LARGE[0].shape)
+        out.put("U", LARGE[0, 16:33, 100:], LARGE[0].shape, (16, 100))
+    page = report.make(tmp_path / "run.bp")
+    (plane,) = page.variables[0].planes
+    assert plane.level == 1
+    assert plane.coordinates[1].tolist() == [*range(0, 32, 2), *range(100, 160, 2)]
+    assert np.isnan(plane.decoded[:8, 16:]).all()
+    edges, before = figures._edges(plane.coordinates[1], 2)
+    assert before.tolist() == [16]
+    assert edges.tolist() == [-0.5, *range(1, 32, 2), 99.5, *range(101, 160, 2)]
+    edges, before = figures._edges(plane.coordinates[0], 2)
+    assert (edges.tolist(), before.tolist()) == ([-0.5, *range(1, 34, 2)], [])
+    checked(report.html(page))
+    assert figures._edges(np.array([7]), 2)[0].tolist() == [6.5, 7.5]
+
+
+@BY_ENGINE
+def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ADIOS2 gives whole archives, and those of the blocks that the plane meets are read."""
+    monkeypatch.setattr(collect, "VIEW", 1000)
+    with Program(tmp_path / "run.bp", engine) as out:
+        u = out.variable("u", LARGE, LARGE.shape, EB)
+        out.engine.begin_step()
+        out.put(u, LARGE[:20], (0, 0, 0))
+        out.put(u, LARGE[20:], (20, 0, 0))
+        out.engine.end_step()
+    page = report.make(tmp_path / "run.bp")
+    (plane,) = page.variables[0].planes
+    stored = [block["archive_bytes"] for block in cz.inspect_bp(tmp_path / "run.bp")]
+    assert (plane.read_bytes, plane.stored_bytes) == (stored[1], sum(stored))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        level = run[0].level("u", plane.level)
+        expected = run[0].read("u")[32][np.ix_(*level.coordinates[1:])]
+    assert np.array_equal(plane.decoded, expected)
+    checked(report.html(page))
+
+
+def test_a_small_run_is_not_decoded_to_be_drawn(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a variable of up to 2^24 values is drawn without an original, and slices of the whole with one."""
+    assert collect.VIEW == 2**24
+    monkeypatch.setattr(collect, "picture_of", None)
+    page = report.make(runs[0])
+    assert all(variable.planes == [] for variable in page.variables)
+    assert not any("lice of" in title for title in checked(report.html(page)).titles)
+    page = report.make(*runs)
+    assert page.variables[0].comparisons[0].plane is None
+    html = checked(report.html(page))
+    assert "Spectra are of the whole variable at this step." in html.words
+    assert "Decoded: U at step 2, at 12 of axis 0." in html.words
+
+
+def test_damage_where_a_large_run_is_drawn(large: tuple[Path, Path]) -> None:
+    data = large[0] / "data.0"
+    content = bytearray(data.read_bytes())
+    with cz.Reader(large[0]) as run:
+        archive = bytes(run._contents.archive("U", 0, 2, support.F32))  # type: ignore[arg-type]
+    content[content.index(archive) + 2000] ^= 0x10
+    data.write_bytes(content)
+    page = report.make(large[0])
+    (note,) = page.notes
+    assert note.startswith("U, step 0: it cannot be drawn: ")
+    assert "the block at (32, 0, 0)" in note
+    assert "Slice of" not in " ".join(checked(report.html(page)).titles)
 
 
 @given(count=st.lists(st.integers(0, 9), min_size=1, max_size=4), slab=st.integers(1, 200))

@@ -24,11 +24,13 @@ from ...tables import blocktable
 from ...tables.boxes import Box, Extents, pieces
 from ...tables.stored import DTYPES, FLOATS
 from ..blocks import Block, inspect_bp
-from .facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
+from ..view import picture_of
+from .facts import Comparison, Page, Plane, StepComparison, StepFacts, VariableFacts, View
 from .figures import require_matplotlib
 
 SLAB = 2**22  # values compared at a time
-VIEW = 2**24  # values that are drawn and transformed, at most
+VIEW = 2**24  # values that are drawn and transformed, at most: of more, pictures are drawn from a coarser level
+PREVIEW = 256  # values that such a picture has along one of its sides, or more
 HISTOGRAM_BINS = 60  # from -1 to 1, in units of the bound
 
 
@@ -59,7 +61,9 @@ def make(
     try:
         with Reader(path) as run:
             page = _page(run, path, variables)
-            if original is not None:
+            if original is None:
+                _draw(page, run)
+            else:
                 with Reader(original) as exact:
                     _compare(page, run, exact, original)
             return page
@@ -187,6 +191,66 @@ def _table(run: Reader, part: str, step: int, archives: dict[tuple[str, int], li
     return table
 
 
+def _draw(page: Page, run: Reader) -> None:
+    """Pictures of large variables, from as few bytes as a level needs."""
+    for variable in page.variables:
+        facts = variable.steps[-1]
+        if not facts.is_compressed or not facts.is_placed:
+            continue
+        for part in run._contents.entry(variable.name).stored:
+            try:
+                plane = _plane(run, part, facts)
+            except CuszError as error:  # damage, which a page without an original need not find
+                page.notes.append(f"{part}, step {facts.step}: it cannot be drawn: {error}")
+                continue
+            variable.planes += [plane] if plane is not None else []
+
+
+def _plane(run: Reader, part: str, facts: StepFacts) -> Plane | None:
+    """The middle plane of a large variable; None of a smaller one, or if no coarser level is a grid."""
+    step = run[facts.step]
+    shape = step.shape(part)
+    if len(shape) < 2 or math.prod(shape[-3:]) <= VIEW or step.n_levels(part) < 2:
+        return None
+    before = run.bytes_read
+    try:
+        pixels = min(max(step.level(part, 1).shape[-2:]), PREVIEW)
+    except ParameterError:  # no grid
+        return None
+    picture = picture_of(step, part, {}, (), pixels, pixels)
+    blocks = step._blocks(part)  # without a table, there are no parts of complex numbers either
+    return Plane(
+        name=part,
+        step=facts.step,
+        decoded=picture.values,
+        original=None,
+        coordinates=(picture.level.coordinates[-2], picture.level.coordinates[-1]),
+        cuts=tuple(picture.cuts.values()),
+        level=picture.level.number,
+        read_bytes=run.bytes_read - before,
+        stored_bytes=int(blocks.table["archive_bytes"].sum()) if blocks.has_table else facts.stored_bytes,
+    )
+
+
+def _add_original(plane: Plane, exact: Reader, name: str) -> None:
+    """The same values of the original."""
+    rows, columns = plane.coordinates
+    start = (*plane.cuts, int(rows[0]), int(columns[0]))
+    count = (*(1 for _ in plane.cuts), int(rows[-1] - rows[0] + 1), int(columns[-1] - columns[0] + 1))
+    plane.original = np.empty(plane.decoded.shape)
+    for box in pieces((start, count), SLAB):
+        lies = [
+            slice(*np.searchsorted(along, (s, s + c)))
+            for along, s, c in zip((rows, columns), box[0][-2:], box[1][-2:], strict=True)
+        ]
+        own = [along[which] - s for along, which, s in zip((rows, columns), lies, box[0][-2:], strict=True)]
+        if own[0].size and own[1].size:
+            values = _stored_values(exact, plane.step, name, plane.name, box).reshape(box[1][-2:])
+            plane.original[lies[0], lies[1]] = values[np.ix_(*own)]
+    nothing = np.isnan(plane.decoded) & np.isfinite(plane.original)
+    plane.original[nothing] = np.nan  # fill
+
+
 # ----------------------------------------------------------------------------------------- against the original
 
 
@@ -271,6 +335,9 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
         last = common[-1]
         if last.is_compressed and last.bounds is not None and last.bounds[1] > 0:
             comparison.view = _view(run, exact, name, part, last)
+            comparison.plane = _plane(run, part, last)
+            if comparison.plane is not None:
+                _add_original(comparison.plane, exact, name)
         variable.comparisons.append(comparison)
         for found in comparison.steps:
             if found.broken:

@@ -93,6 +93,33 @@ class View:
 
 
 @dataclasses.dataclass
+class Plane:
+    """What is drawn of a part of a variable that is too large to be drawn whole: a plane of a coarser level.
+
+    Attributes:
+        name: of the part.
+        step: its number.
+        decoded, original: float64, of shape (rows, columns); NaN where there is no value, or fill. `original` is
+            None if there is none.
+        coordinates: indices in the variable of the rows, and of the columns: int64.
+        cuts: where the other axes are cut.
+        level: its number.
+        read_bytes: of archives of the run, for this.
+        stored_bytes: that the part has at this step.
+    """
+
+    name: str
+    step: int
+    decoded: NDArray[np.float64]
+    original: NDArray[np.float64] | None
+    coordinates: tuple[NDArray[np.int64], NDArray[np.int64]]
+    cuts: tuple[int, ...]
+    level: int
+    read_bytes: int
+    stored_bytes: int
+
+
+@dataclasses.dataclass
 class Comparison:
     """A part of a variable, compared with the original.
 
@@ -102,12 +129,14 @@ class Comparison:
         histogram: of errors over the bound at the last step, in bins from -1 to 1; None if there is no
             bound above 0.
         view: of the last step; None if the part is not compressed with a bound above 0.
+        plane: drawn in its place, if `view` is not all of the variable and there are levels that form a grid.
     """
 
     name: str
     steps: list[StepComparison]
     histogram: NDArray[np.int64] | None = None
     view: View | None = None
+    plane: Plane | None = None
 
 
 @dataclasses.dataclass
@@ -121,6 +150,7 @@ class VariableFacts:
         n_values: of the last step.
         steps: those that have it.
         comparisons: with the original, of each part; empty if there is none.
+        planes: of each part, if there is no original and the variable is large.
     """
 
     name: str
@@ -129,6 +159,7 @@ class VariableFacts:
     n_values: int
     steps: list[StepFacts]
     comparisons: list[Comparison] = dataclasses.field(default_factory=list)
+    planes: list[Plane] = dataclasses.field(default_factory=list)
 
     @property
     def is_compressed(self) -> bool:

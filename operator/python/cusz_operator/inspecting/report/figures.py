@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cusz_core.command_line import size
 from cusz_core.errors import UnsupportedError
 
-from .facts import Comparison, StepFacts, VariableFacts, View
+from .facts import Comparison, Plane, StepFacts, VariableFacts, View
 
 MANY_BLOCKS = 8  # more of them along an axis are not labelled in a map
 LINE_VALUES = 2000  # of a one-dimensional variable, drawn as a line
@@ -189,7 +190,9 @@ def _spans(ranks: Sequence[int]) -> str:
 
 
 def comparison_figures(figures: Figures, part: Comparison) -> Iterator[str]:
-    if part.view is not None:
+    if part.plane is not None:
+        yield from plane_figures(figures, part.plane)
+    elif part.view is not None:
         if part.view.original.ndim == 1:
             yield from _lines(figures, part, part.view)
         else:
@@ -237,12 +240,7 @@ def _slices(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
     coarse = max(-(-n // PICTURE_VALUES) for n in planes[0].shape)
     if coarse > 1:
         at += f", every {coarse}th value or less"
-    finite = original[np.isfinite(original)]
-    scale = {"vmin": float(finite.min()), "vmax": float(finite.max())} if finite.size else {}
-    errors = error[np.isfinite(error)]
-    largest = float(np.abs(errors).max()) if errors.size and errors.any() else 1.0
-    signed = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
-    field = {"cmap": "viridis", **scale}
+    field, signed = _colours(original), _colours_of_error(error)
     kinds = (("Original", original, field), ("Decoded", decoded, field), ("Error (decoded - original)", error, signed))
     for what, plane, colours in kinds:
 
@@ -256,6 +254,64 @@ def _slices(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
 
         title = f"{what}: slice of {part.name} at step {step}"
         yield figures.draw(title, f"{what}: {name} at step {step}{at}.", paint)
+
+
+def plane_figures(figures: Figures, plane: Plane) -> Iterator[str]:
+    """A plane of a level: as it was decoded, or with an original that, decoded, and the error."""
+    (rows, below), (columns, left) = (_edges(along, 2**plane.level) for along in plane.coordinates)
+    name, n_cut = escape(plane.name), len(plane.cuts)
+    at = "".join(f", at {i} of axis {axis}" for axis, i in enumerate(plane.cuts))
+    at += f": level {plane.level}, {' × '.join(map(str, plane.decoded.shape))} values"
+    kinds = [(f"Slice of {plane.name} at step {plane.step}", "", plane.decoded, _colours(plane.decoded))]
+    if plane.original is None:
+        at += f", for which {size(plane.read_bytes)} of {size(plane.stored_bytes)} were read"
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = plane.decoded - plane.original
+        field = _colours(plane.original)
+        kinds = [
+            (f"{what}: slice of {plane.name} at step {plane.step}", f"{what}: ", values, colours)
+            for what, values, colours in (
+                ("Original", plane.original, field),
+                ("Decoded", plane.decoded, field),
+                ("Error (decoded - original)", error, _colours_of_error(error)),
+            )
+        ]
+    for title, what, values, colours in kinds:
+
+        def paint(figure: Any, values: NDArray[np.float64] = values, colours: dict[str, Any] = colours) -> None:
+            axes = figure.subplots()
+            axes.set_facecolor("#cccccc")  # where there is no number
+            # Not all values are equally far apart where blocks do not begin at multiples of the level's step.
+            cells = np.insert(np.insert(values, below, np.nan, axis=0), left, np.nan, axis=1)
+            drawn = axes.pcolormesh(columns, rows, np.ma.masked_invalid(cells), rasterized=True, **colours)
+            axes.set_xlabel(f"axis {n_cut + 1}")
+            axes.set_ylabel(f"axis {n_cut}")
+            figure.colorbar(drawn, ax=axes)
+
+        yield figures.draw(title, f"{what}{name} at step {plane.step}{at}.", paint)
+
+
+def _edges(along: NDArray[np.int64], step: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Where cells around points begin and end, and before which points there is one without a value, because no block
+    has any there: the one before it is further away than `step`."""
+    gaps = np.flatnonzero(np.diff(along) > step) + 1
+    between = (along[:-1] + along[1:]) / 2
+    between[gaps - 1] = along[gaps] - 0.5
+    inner = np.insert(between, gaps - 1, along[gaps - 1] + step / 2)
+    last = along[-1] + (min(along[-1] - along[-2], step) / 2 if len(along) > 1 else 0.5)
+    return np.array([along[0] - 0.5, *inner, last]), gaps
+
+
+def _colours(values: NDArray[np.float64]) -> dict[str, Any]:
+    finite = values[np.isfinite(values)]
+    return {"cmap": "viridis", **({"vmin": float(finite.min()), "vmax": float(finite.max())} if finite.size else {})}
+
+
+def _colours_of_error(error: NDArray[np.float64]) -> dict[str, Any]:
+    errors = error[np.isfinite(error)]
+    largest = float(np.abs(errors).max()) if errors.size and errors.any() else 1.0
+    return {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
 
 
 def _lines(figures: Figures, part: Comparison, view: View) -> Iterator[str]:

@@ -11,7 +11,7 @@ import cusz_core
 from cusz_core.command_line import size
 
 from .facts import Comparison, Page, StepComparison, VariableFacts
-from .figures import Figures, block_map, comparison_figures, over_steps
+from .figures import Figures, block_map, comparison_figures, over_steps, plane_figures
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -175,6 +175,8 @@ def _section(figures: Figures, number: int, variable: VariableFacts) -> Iterator
         shown += list(over_steps(figures, variable))
     if facts[-1].n_blocks > 1:
         shown.append(block_map(figures, variable.name, facts[-1]))
+    for plane in variable.planes:
+        shown += list(plane_figures(figures, plane))
     if shown:
         yield f'<div class="figures">{"".join(shown)}</div>'
     for part in variable.comparisons:
@@ -268,7 +270,8 @@ def _view_in_words(part: Comparison) -> str:
     start, count = view.box
     if view.is_whole:
         return " Spectra are of the whole variable at this step."
+    slices = "Slices are of a coarser level, and spectra" if part.plane is not None else "Slices and spectra are"
     return (
-        f" Slices and spectra are of the box of extents {' × '.join(map(str, count))} at "
+        f" {slices} of the box of extents {' × '.join(map(str, count))} at "
         f"({', '.join(map(str, start))}), its middle, at this step."
     )
