@@ -23,6 +23,7 @@ binding = cz.bind_device(comm)
 assert (binding.device, binding.sharing) == (0, comm.size)
 whole = support.smooth((40, 30, 20), support.F32)
 first, last = (40 * r // comm.size for r in (comm.rank, comm.rank + 1))
+counts = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
 block, start = whole[first:last], (first, 0, 0)
 
 with cz.Writer(path, comm, eb=EB, mode="rel", engine=engine, predictor=predictor) as out:
@@ -30,6 +31,7 @@ with cz.Writer(path, comm, eb=EB, mode="rel", engine=engine, predictor=predictor
         with out.step():
             out.put("device", cupy.asarray(block), whole.shape, start)
             out.put("host", block, whole.shape, start)
+            out.put("count", counts[first:last], whole.shape, start)
 
 bound = support.absolute_bound(whole, EB, "rel")
 with cz.Reader(path, comm) as run:
@@ -42,6 +44,21 @@ with cz.Reader(path, comm) as run:
             on_device = step.read(name, **box, like=cupy)
             assert isinstance(on_device, cupy.ndarray)
             assert support.same_bits(on_device.get(), to_host)
+            level = step.level(name, 2)
+            of_level = step.read(name, level=2)
+            in_level = step.read(name, like=cupy, level=2)
+            assert isinstance(in_level, cupy.ndarray)
+            assert support.same_bits(in_level.get(), of_level)
+            start_of, count_of = (1, 2, 1), (3, 4, 2)
+            target = cupy.zeros(count_of, np.float32)
+            assert step.read(name, start_of, count_of, level=2, out=target) is target
+            all_of_it = step.read(name, (0, 0, 0), level.shape, level=2)
+            assert support.same_bits(target.get(), support.part(all_of_it, start_of, count_of))
+            full = step.read(name, (0, 0, 0), whole.shape)
+            assert support.same_bits(all_of_it, np.ascontiguousarray(full[np.ix_(*level.coordinates)]))
+        of_level = step.read("count", (0, 0, 0), (5, 4, 3), like=cupy, level=2)
+        assert isinstance(of_level, cupy.ndarray)
+        assert support.same_bits(of_level.get(), np.ascontiguousarray(counts[:20:4, :16:4, :12:4]))
         host, device = step.blocks("host"), step.blocks("device")
         assert (host["device"] == -1).all()
         assert (device["device"] == 0).all()

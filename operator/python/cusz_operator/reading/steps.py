@@ -227,14 +227,16 @@ class ReaderStep:
         if out is not None:
             _require_fit(out, dtype, box[1])
         fill = fill_of(dtype, fill, name)
-        if not entry.given and of_level is None:
+        if not entry.given:
+            if of_level is not None:
+                return self._read_level(name, of_level, box, dtype, like, out, fill, block)
             return self._read_stored(name, box, dtype, like, out, fill)
         fills = [complex(fill).real, complex(fill).imag] if len(entry.stored) > 1 else [fill]
         parts = []
         for part, own in zip(entry.stored, fills, strict=True):
             of_type = DTYPES[entry.type]
             parts.append(
-                self._read_level(part, of_level, box, of_type, own, block)
+                self._read_level(part, of_level, box, of_type, None, None, own, block)
                 if of_level is not None
                 else self._read_stored(part, box, of_type, None, None, own)
             )
@@ -357,26 +359,36 @@ class ReaderStep:
         return tuple(slice(None, None, step) for step in steps_of(block[1], level))
 
     def _read_level(
-        self, name: str, level: VariableLevel, box: Box, dtype: np.dtype[Any], fill: Any, block: int | None
-    ) -> NDArray[Any]:
+        self,
+        name: str,
+        level: VariableLevel,
+        box: Box,
+        dtype: np.dtype[Any],
+        like: Any,
+        out: Any,
+        fill: Any,
+        block: int | None,
+    ) -> Any:
         """A box of a level of an array as the file has it; `block`: what has it, alone."""
-        result = np.full(box[1], fill, dtype)
-        blocks = self._contents.blocks(name, self.index)
+        blocks, archived = self._contents.blocks(name, self.index), self._archived(name)
+        result = _result(box[1], dtype, like, out) if archived is not None else np.empty(box[1], dtype)
+        result[...] = fill
         if blocks.overlap:
             self._pick(name, level, box, ((0,) * len(box[1]), self.shape(name)), dtype, fill, result)
-            return result
+            return _placed(result, like, out)
         needed = []
         for number in blocks.filled.tolist() if block is None else [block]:
             common, first = level.box_within(blocks.box(number), box)
             if min(common[1], default=1) > 0:
                 needed.append((number, common, first))
-        archived = self._archived(name)
         workers = min(self._contents.threads, len(needed)) if self._contents.reads_files else 1
         threads = max(self._contents.threads // max(workers, 1), 1)
 
         def read(number: int, common: Box, first: Extents) -> None:
             place = blocks.box(number)
-            found = self._contents.prefix(name, self.index, number, dtype, level.number) if archived else None
+            found = (
+                self._contents.prefix(name, self.index, number, dtype, level.number) if archived is not None else None
+            )
             if found is None:
                 self._pick(name, level, common, place, dtype, fill, result[_slices(common, box[0])])
                 return
@@ -390,7 +402,7 @@ class ReaderStep:
             with concurrent.futures.ThreadPoolExecutor(workers) as pool:
                 for done in [pool.submit(read, *each) for each in needed]:
                     done.result()
-        return result
+        return result if archived is not None else _placed(result, like, out)
 
     def _pick(
         self, name: str, level: VariableLevel, common: Box, block: Box, dtype: np.dtype[Any], fill: Any, target: Any
@@ -400,17 +412,13 @@ class ReaderStep:
         start = tuple(int(c[0]) for c in along)
         count = tuple(int(c[-1] - c[0] + 1) for c in along)
         values = self._input.values(name, self.index, (start, count), dtype, fill)
-        target[...] = values[np.ix_(*(c - c[0] for c in along))]
+        _placed(values[np.ix_(*(c - c[0] for c in along))], None, target)
 
     def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any, fill: Any) -> Any:
         """A box of an array as the file has it."""
         blocks = self._archived(name)
         if blocks is not None:
-            result = out
-            if out is None and like is not None:
-                result = embedding.new_field(like, dtype, box[1])
-            if result is None:
-                result = np.empty(box[1], dtype)
+            result = _result(box[1], dtype, like, out)
             if self._decoded(name, blocks, box, dtype, result, fill):
                 return result
         return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
@@ -530,7 +538,7 @@ def _decode_level(
     level: int,
     count: Extents,
     first: Extents,
-    target: NDArray[Any],
+    target: Any,
     threads: int,
     what: str,
 ) -> None:
@@ -539,12 +547,25 @@ def _decode_level(
         shape = cusz_core.level_of(prefix, 0, archive_bytes=archive_bytes)[0].shape
         if shape == count:
             own = min(level, len(cusz_core.levels_of_shape(shape)) - 1)
-            cusz_core.decompress_box(prefix, first, out=target, threads=threads, level=own, archive_bytes=archive_bytes)
+            how: dict[str, Any] = {"threads": threads, "level": own, "archive_bytes": archive_bytes}
+            if isinstance(target, np.ndarray):
+                cusz_core.decompress_box(prefix, first, out=target, **how)
+            else:
+                values = cusz_core.decompress(prefix, like=target, **how)
+                target[...] = values[_slices((first, target.shape), (0,) * len(first))]
             return
         # More than four axes are merged, and Fortran's are reversed.
         values = cusz_core.decompress(prefix, threads=threads).reshape(count)
         picked = values[tuple(slice(None, None, step) for step in steps_of(count, level))]
-        target[...] = picked[_slices((first, target.shape), (0,) * len(first))]
+        _placed(picked[_slices((first, target.shape), (0,) * len(first))], None, target)
+
+
+def _result(shape: Extents, dtype: np.dtype[Any], like: Any, out: Any) -> Any:
+    """`out`, or a new array of the module of `like`."""
+    if out is not None:
+        return out
+    made = embedding.new_field(like, dtype, shape) if like is not None else None
+    return np.empty(shape, dtype) if made is None else made
 
 
 def fill_of(dtype: np.dtype[Any], fill: Any = None, name: str = "") -> Any:
