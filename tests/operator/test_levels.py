@@ -89,6 +89,53 @@ def test_no_more_bytes_are_read_than_are_needed(eight_blocks: Path) -> None:
         )
 
 
+def test_what_is_read_whole_is_counted_whole(tmp_path: Path) -> None:
+    """BP4, of which ADIOS2 gives whole archives."""
+    write(tmp_path / "run.bp", support.smooth(SHAPE, support.F32), [[32], [32], [40]], engine="BP4")
+    with cz.Reader(tmp_path / "run.bp") as run:
+        step = run[0]
+        stored = step.blocks("U")["archive_bytes"]
+        assert run.bytes_read == 0
+        step.read("U", (0, 0, 0), (8, 8, 10), level=2)
+        assert run.bytes_read == stored[0]
+        values = step.read("U", level=2)
+        assert run.bytes_read == stored.sum()
+        assert support.same_bits(values, picked(step.read("U"), step.level("U", 2)))
+        assert run.bytes_read == stored.sum()  # they are kept
+    with cz.Reader(tmp_path / "run.bp", cache_bytes=0) as run:
+        for _ in range(2):
+            run[0].read("U", level=1)
+        assert run.bytes_read == 2 * stored.sum()
+
+
+@pytest.mark.parametrize(("shape", "predictor"), [(SHAPE, "lorenzo"), ((3, 4, 32, 36, 40), "spline")])
+def test_blocks_that_are_decoded_whole_are_counted_whole(
+    shape: tuple[int, ...], predictor: str, tmp_path: Path
+) -> None:
+    """Those of the Lorenzo codec, which has no levels, and those of more than four dimensions, which are merged."""
+    write(
+        tmp_path / "run.bp",
+        support.smooth(shape, support.F32),
+        [[], [2], *([] for _ in shape[2:])],
+        predictor=predictor,
+    )
+    with cz.Reader(tmp_path / "run.bp") as run:
+        run[0].read("U", level=2)
+        assert run.bytes_read >= run[0].blocks("U")["archive_bytes"].sum()
+
+
+@pytest.mark.mpi
+def test_streams(start_ranks: Callable, together: Callable, tmp_path: Path) -> None:
+    """What arrives is whole archives; the values are those of the whole, on any rank."""
+    stream = str(tmp_path / "stream")
+    writing, reading = (
+        start_ranks(2, "levels_of_stream.py", "write", stream),
+        start_ranks(3, "levels_of_stream.py", "read", stream),
+    )
+    outputs = together([writing, reading])
+    assert [output.strip() for output in outputs] == ["write done", "read done"]
+
+
 def test_boxes(eight_blocks: Path) -> None:
     with cz.Reader(eight_blocks) as run:
         step = run[0]
