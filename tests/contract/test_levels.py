@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 import cusz_core as cusz
 import field_kinds
+import format_v2
 import spline_kinds
 from cusz_core.preview import MIN_PREFIX_BYTES
-from support import ALL_SHAPES, DTYPES, F32, F64, boxes, many_magnitudes, needs_zstd, part, same_bits, smooth
+from support import ALL_SHAPES, DTYPES, F32, F64, boxes, hashes, many_magnitudes, needs_zstd, part, same_bits, smooth
 
 
 def picked(field: NDArray, level: cusz.Level) -> NDArray:
@@ -163,6 +164,43 @@ def test_signs_come_first() -> None:
             cusz.decompress(damaged, level=1)
 
 
+def test_hostile_logarithms() -> None:
+    """Changed in the head, the signs, and the head of the logarithms' archive, with checksums that fit: what a level
+    then seems to need is refused, or decoded, and nothing else happens."""
+    archive = cusz.compress(smooth((20, 21, 22), F32), 1e-2, "pw_rel", predictor="spline")
+    outer = format_v2.parts(archive)
+    inner_at = outer.signs_at + outer.signs_bytes
+    inner_at += -inner_at % 4
+    inner = format_v2.parts(archive[inner_at:])
+    assert 0 < outer.signs_at < inner_at < inner_at + inner.checksum_at < len(archive)
+    unchanged = bytearray(archive[inner_at:])
+    format_v2.seal(unchanged)
+    assert archive[inner_at:] == unchanged
+    regions = [(2, outer.signs_at), (outer.signs_at, inner_at), (inner_at, inner_at + 64), (0, len(archive))]
+    refused = decoded = 0
+    for i, (a, b, c) in enumerate(hashes(3 * 1200, 5).reshape(-1, 3).tolist()):
+        begin, end = regions[i % len(regions)]
+        mutant = bytearray(archive)
+        for at in (a, b)[: 1 + c % 2]:
+            mutant[begin + at % (end - begin)] ^= 1 << c % 8
+        own = mutant[inner_at:]
+        format_v2.seal(own)
+        mutant[inner_at:] = own
+        format_v2.seal(mutant)
+        try:
+            for level in cusz.levels(mutant):
+                prefix = bytes(mutant[: level.needed_bytes])
+                values = cusz.decompress(
+                    prefix, level=level.number, archive_bytes=len(mutant), threads=1, max_bytes=1 << 24
+                )
+                assert values.shape == level.shape
+                decoded += 1
+        except cusz.CuszError:
+            refused += 1
+    assert refused > 300
+    assert decoded > 300
+
+
 def test_a_constant_has_all_levels() -> None:
     archive = cusz.compress(np.full((30, 40), F32.type(2.5)), 1e-3)
     found = check_levels(archive, cusz.decompress(archive))
@@ -207,8 +245,9 @@ def test_the_first_bytes_say_what_is_needed() -> None:
         cusz.level_of(archive, 1, archive_bytes=len(archive) - 1)
 
 
-def test_every_cut_is_refused() -> None:
-    archive = cusz.compress(smooth((40, 41, 42), F32), 1e-2, predictor="spline")
+@pytest.mark.parametrize("mode", ["abs", "pw_rel"])
+def test_every_cut_is_refused(mode: Any) -> None:
+    archive = cusz.compress(smooth((40, 41, 42), F32), 1e-2, mode, predictor="spline")
     needed = cusz.levels(archive)[1].needed_bytes
     assert MIN_PREFIX_BYTES < needed < len(archive)
     for n in [*range(0, needed, 7), needed - 1]:
@@ -218,14 +257,15 @@ def test_every_cut_is_refused() -> None:
         cusz.decompress(archive[:needed], level=1, archive_bytes=len(archive) + 1)
 
 
-def test_bytes_beyond_are_not_touched() -> None:
+@pytest.mark.parametrize("mode", ["abs", "pw_rel"])
+def test_bytes_beyond_are_not_touched(mode: Any) -> None:
     """They lie on a page that may not be read."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    archive = cusz.compress(smooth((64, 64, 64), F32), 1e-3, predictor="spline")
+    archive = cusz.compress(smooth((64, 64, 64), F32), 1e-3, mode, predictor="spline")
     whole = cusz.decompress(archive)
     page = 4096
     for level in cusz.levels(archive)[:4]:
