@@ -81,7 +81,6 @@ def test_a_level_that_nothing_has(written: Path) -> None:
         assert data["W"].shape == (1, 1)  # which has five
 
 
-@pytest.mark.skipif(not hasattr(xarray, "DataTree"), reason="xarray has DataTree from 2024.10 on")
 def test_a_tree(written: Path) -> None:
     with xarray.open_datatree(written, engine="cusz", drop_variables=["V"]) as tree:
         assert sorted(tree.children) == [f"level_{k}" for k in range(6)]
