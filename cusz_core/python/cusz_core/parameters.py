@@ -109,9 +109,10 @@ class Parameters:
             compared by its bits.
         predictor: what predicts a value from its neighbours. "lorenzo": those before it; faster, and its archives
             have format version 1, which every release reads (version 2 in mode "pw_rel"). "spline": those around it,
-            from coarse to fine; for smooth fields. Its archives have format version 2; where they would be no shorter
-            than the field, it makes those of "lorenzo". A field on a device is compressed there, except in the cases
-            that docs/guides/python.md names; a field on the host is compressed on the CPU, whatever `backend` says.
+            from coarse to fine; for smooth fields, and for previews (`levels`). Its archives have format version 2;
+            where they would be no shorter than the field, it makes those of "lorenzo". A field on a device is
+            compressed there, except in the cases that docs/guides/python.md names; a field on the host is compressed on
+            the CPU, whatever `backend` says.
             "auto": "spline" where a sample of the field says that its archive is shorter, else "lorenzo"; `inspect`
             says which.
 
