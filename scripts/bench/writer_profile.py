@@ -79,8 +79,9 @@ def taken() -> Clock:
         clock.take(ranks.Ranks, function, AGREEING)
     for function in ("end_step", "totals"):
         clock.take(together.Together, function, AGREEING)
-    clock.take(compression.Compressor, "range_before", RANGES)
-    clock.take(cusz_core, "compress_described", COMPRESSING)
+    clock.take(compression.Compressor, "ranges_before", RANGES)
+    for function in ("compress_described", "compress_many_described"):
+        clock.take(cusz_core, function, COMPRESSING)
     clock.take(compression.StepWork, "compress_all", AROUND)
     clock.take(writer.Writer, "_made_of", TABLES)
     clock.take(together.Layout, "gather", TABLES)

@@ -20,6 +20,8 @@ import cusz_operator as cz
 import support
 from cusz_core.backends import lossless_stages
 from cusz_operator.tables import boxes as blocks
+from cusz_operator.writing import compression
+from field_kinds import KINDS
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from cases import values
@@ -409,6 +411,132 @@ def test_parameters_of_the_writer_of_a_variable_and_of_a_put(tmp_path: Path) -> 
             assert support.same_bits(run[0].read(name), cusz_core.decompress(archive))
     ratio = {own.name: own.ratio for own in out.summary()}
     assert ratio["S"] == x.nbytes / len(archives["S"])
+
+
+def rows_of_kinds(dtype: np.dtype, edge: int) -> tuple[list[np.ndarray], tuple[int, ...], list[int]]:
+    """Blocks of every kind of field, along the first axis; the global shape, and where they begin."""
+    made = [kind.make((3 + i % 4, edge, edge + 1), dtype) for i, kind in enumerate(KINDS.values())]
+    ends = [0, *itertools.accumulate(len(x) for x in made)]
+    return made, (ends[-1], edge, edge + 1), ends[:-1]
+
+
+OF_MANY: dict[str, dict[str, Any]] = {
+    "abs": {"eb": 1e-3},
+    "rel": {"eb": 1e-6, "mode": "rel", "threads": 3},
+    "pw_rel": {"eb": 1e-2, "mode": "pw_rel", "threads": 2},
+    "lossless": {"eb": 0.0, "lossless": lossless_stages()[-1]},
+    "fill": {"eb": 1e-3, "fill": 1e20, "predictor": "lorenzo", "bins": 1024},
+    "ratio": {"ratio": 2.0},
+    "overlap": {"eb": 1e-2, "overlap": True, "predictor": "spline"},
+    "without ranges": {"eb": 1e-2, "ranges": False},
+    "without memory": {"eb": 1e-2},
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+@pytest.mark.parametrize("how", OF_MANY)
+def test_many_blocks_are_compressed_as_each_of_them_alone(
+    how: str, dtype: Any, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their archives, byte for byte and in their order; and what the block table says of them."""
+    if how == "without memory":
+        monkeypatch.setattr(compression.Compressor, "_memory", lambda *_: None)
+    given = OF_MANY[how]
+    for_archive = {key: value for key, value in given.items() if key in cusz_core.parameters.TABLE and key != "threads"}
+    made, shape, begins = rows_of_kinds(np.dtype(dtype), 9)
+    with cz.Writer(tmp_path / "run.bp", engine=engine, **given) as out:
+        for _ in range(2):
+            with out.step():
+                for x, begin in zip(made, begins, strict=True):
+                    out.put("T", x, shape, (begin, 0, 0))
+    data = (tmp_path / "run.bp" / "data.0").read_bytes()
+    with cz.Reader(tmp_path / "run.bp") as run:
+        tables = [run[step].blocks("T") for step in range(2)]
+    at = 0
+    for table in tables:
+        assert table["start"][:, 0].tolist() == begins
+        for row, x in zip(table, made, strict=True):
+            if how not in ("pw_rel", "lossless"):
+                for_archive |= {"eb": row["eb_abs"], "mode": "abs"}
+            alone = cusz_core.compress_described(x, cusz_core.Parameters(**for_archive))
+            assert (at := data.find(alone.archive, at)) >= 0
+            told = (alone.checksum, alone.outliers, len(alone.archive), x.nbytes)
+            assert tuple(row[["checksum", "outliers", "archive_bytes", "raw_bytes"]]) == told
+            if how == "pw_rel":
+                np.testing.assert_equal(row["eb_abs"], alone.eb_abs)
+            found = alone.range if alone.range.values and how != "without ranges" else (np.nan, np.nan)
+            np.testing.assert_equal((row["min"], row["max"]), found[:2])
+        assert (table["seconds"] >= 0).all()
+    assert table["seconds"].sum() > 0
+
+
+def test_the_blocks_of_a_variable_may_be_put_in_any_way(tmp_path: Path) -> None:
+    """Whatever arguments, orders and kinds of arrays there are: the same file but for times."""
+    x = support.smooth((40, 12, 10), support.F32)
+    ints = np.arange(400).reshape(40, 10)
+    whole, bound = x.shape, 1e-3
+    fortran, big = np.asfortranarray(x[5:9]), np.repeat(x[9:12], 2, axis=2)[:, :, ::2]
+    ways: list[tuple[Any, int, dict[str, Any]]] = [
+        (x[0:5], 0, {"shape": whole, "start": (0, 0, 0)}),
+        (fortran, 5, {"shape": whole, "start": (5, 0, 0)}),
+        (big, 9, {"shape": list(whole), "start": [9, 0, 0], "dims": ("z", "y", "x")}),
+        (x[12:15], 12, {"shape": whole, "start": np.array([12, 0, 0]), "eb": bound}),
+        (x[15:16], 15, {"shape": whole, "start": (15, 0, 0), "eb": bound, "mode": "abs"}),
+        (x[16:20], 16, {"shape": whole, "start": (16, 0, 0), "eb": bound, "fill": None}),
+        (x[20:30], 20, {"shape": tuple(np.array(whole)), "start": (20, 0, 0)}),
+        (np.empty((0, 12, 10), np.float32), 30, {"shape": whole, "start": (30, 0, 0)}),
+        (x[30:40], 30, {"shape": whole, "start": (30, 0, 0), "dims": ["z", "y", "x"]}),
+    ]
+    tables = []
+    for name in ("plainly", "in any way"):
+        with cz.Writer(tmp_path / f"{name}.bp", eb=bound) as out, out.step():
+            for array, begin, how in ways:
+                if name == "plainly":
+                    plain = np.ascontiguousarray(array)
+                    out.put("T", plain, whole, (begin, 0, 0), dims=("z", "y", "x"))
+                else:
+                    out.put("T", array, **how)
+                    out.put("ids", ints[begin : begin + len(array)], ints.shape, (begin, 0))
+        with cz.Reader(tmp_path / f"{name}.bp") as run:
+            assert np.abs(run[0].read("T") - x).max() <= bound
+            tables.append(run[0].blocks("T"))
+            if name != "plainly":
+                assert np.array_equal(run[0].read("ids"), ints)
+        with adios2.FileReader(str(tmp_path / f"{name}.bp")) as plain_run:
+            assert plain_run.read_attribute_string("T/dimensions") == "z y x"
+    for table in tables:
+        table["seconds"] = 0
+    assert repr(tables[0].tolist()) == repr(tables[1].tolist())
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_block_that_is_wrong_is_refused_wherever_it_comes(is_first: bool, tmp_path: Path) -> None:
+    x = support.smooth((4, 5), support.F32)
+    shape = (8, 5)
+    wrong = [
+        ({"array": x, "start": (5, 0)}, "along axis 0 it ends at 9"),
+        ({"array": x, "start": (0,)}, "start has 1"),
+        ({"array": x, "start": (-1, 0)}, "from 0 to"),
+        ({"array": x, "start": (0.0, 0)}, "must be an integer"),
+        ({"array": x[0], "start": (0, 0)}, "has 1 dimensions"),
+        ({"array": np.ma.masked_array(x), "start": (0, 0)}, "masked"),
+        ({"array": x.astype(">f4"), "start": (0, 0)}, "dtype >f4"),
+        ({"array": x, "start": (0, 0), "shape": (8.0, 5)}, "must be an integer"),
+        ({"array": x, "start": (0, 0), "eb": -1.0}, "eb is -1.0"),
+        ({"array": x, "start": (0, 0), "dims": ("x", "x")}, "different names"),
+    ]
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        if not is_first:
+            out.put("T", x, shape, (4, 0))
+        for arguments, message in wrong:
+            with pytest.raises(cusz_core.CuszError, match=message):
+                out.put("T", **{"shape": shape, **arguments})
+        out.put("T", x, shape, (0, 0))
+        if is_first:
+            out.put("T", x, shape, (4, 0))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert np.abs(run[0].read("T") - np.vstack([x, x])).max() <= 1e-3
 
 
 def test_puts_and_steps_in_their_order(tmp_path: Path) -> None:

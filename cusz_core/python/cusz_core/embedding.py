@@ -23,6 +23,7 @@ Results:
     absolute_bound the absolute bound for one relative to a value range, by the library's own rule
     compare        which decoded values break a bound, decided exactly, and how far off they are: a SumOfSquares
     json_value     a value for JSON, which has no NaN and no infinities
+    predictor_name of the number that `compress_many_described` tells; None for -1
 The machine:
     cpu_model, instruction_set
 """
@@ -36,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native, device_memory
-from ._native import absolute_bound, instruction_set
+from ._native import absolute_bound, instruction_set, predictor_name
 from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, integer, real, threads
 from .backends import cpu_model
 from .device_memory import module_of
@@ -64,6 +65,7 @@ __all__ = [
     "on_host",
     "packed",
     "placed_field",
+    "predictor_name",
     "real",
     "threads",
     "unpacked",

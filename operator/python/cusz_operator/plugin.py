@@ -311,9 +311,9 @@ class Plugin:
                 with the address. If a block was put, it is then lost.
         """
         n_bytes = len(archive)
-        data = np.frombuffer(archive, np.uint8).ctypes.data
+        data = _pointer_to(archive)
         type_id = _INTEGERS + dtype.itemsize if dtype.kind in "iu" else embedding.dtype_id_of(dtype)
-        block = (type_id, len(count), _extents(count), variable.encode())
+        block = (type_id, len(count), _extents(tuple(count)), variable.encode())
         failed = self._failed
         failed.clear()
         if put_range is None:
@@ -321,7 +321,12 @@ class Plugin:
         else:
             self._select = functools.partial(put_range.select, count)
             key = self._library.cusz_operator_offer_with_range(
-                data, n_bytes, *block, put_range.range.ctypes.data, _extents(put_range.put_count), self._set_extents
+                data,
+                n_bytes,
+                *block,
+                put_range.range.tobytes(),
+                _extents(tuple(put_range.put_count)),
+                self._set_extents,
             )
         if key == 0:
             raise PluginError(
@@ -353,7 +358,17 @@ def without_colours(error: Exception) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
 
 
-def _extents(count: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+def _pointer_to(archive: bytes | memoryview) -> Any:
+    """What a function of the library takes as the address of an archive."""
+    if isinstance(archive, bytes):
+        return archive
+    if archive.readonly:  # ctypes refuses it
+        return np.frombuffer(archive, np.uint8).ctypes.data
+    return ctypes.addressof(ctypes.c_char.from_buffer(archive))
+
+
+@functools.lru_cache(1024)
+def _extents(count: tuple[int, ...]) -> ctypes.Array[ctypes.c_uint64]:
     return (ctypes.c_uint64 * len(count))(*count)
 
 

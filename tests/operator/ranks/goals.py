@@ -65,7 +65,7 @@ def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
     cuts = np.linspace(0, SHAPE[0], max(comm.size, 2)).astype(int) if comm.size > 1 else np.array([0, 48])
     parts = {0: (cuts[0], cuts[1])} | {rank: (cuts[rank - 1], cuts[rank]) for rank in range(2, comm.size)}
     report: dict[str, Any] = {"missed": None, "error": None}
-    keep = cusz_core.compress_described, tuning.Search.find
+    keep = cusz_core.compress_many_described, tuning.Search.find
     try:
         with cz.Writer(folder / f"{case}.bp", comm, fill=float(FILL), progress=False, **options) as out:
             for step in range(STEPS):
@@ -79,14 +79,14 @@ def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
                         out.put(f"of rank {comm.rank}", field("U", step))
                     out.put("ids", np.arange(10), (10 * comm.size,), (10 * comm.rank,))
                     if case == "fails" and step == 1 and comm.rank == 0:
-                        cusz_core.compress_described = fail  # type: ignore[assignment]
+                        cusz_core.compress_many_described = fail  # type: ignore[assignment]
                     if case == "search fails" and step == 1 and comm.rank == 0:
                         tuning.Search.find = fail  # type: ignore[method-assign]
             report["missed"] = out.missed_goals
     except cusz_core.CuszError as error:
         report["error"] = f"{type(error).__name__}: {error}"
     finally:
-        cusz_core.compress_described, tuning.Search.find = keep  # type: ignore[method-assign]
+        cusz_core.compress_many_described, tuning.Search.find = keep  # type: ignore[method-assign]
     return report
 
 

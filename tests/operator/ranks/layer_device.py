@@ -25,6 +25,9 @@ whole = support.smooth((40, 30, 20), support.F32)
 first, last = (40 * r // comm.size for r in (comm.rank, comm.rank + 1))
 counts = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
 block, start = whole[first:last], (first, 0, 0)
+halves = ((block[:5], first), (block[5:], first + 5))
+#: Which of the halves are on the device, by variable.
+PLACES = {"host halves": (False, False), "device halves": (True, True), "mixed halves": (True, False)}
 
 with cz.Writer(path, comm, eb=EB, mode="rel", engine=engine, predictor=predictor) as out:
     for _ in range(2):
@@ -32,6 +35,9 @@ with cz.Writer(path, comm, eb=EB, mode="rel", engine=engine, predictor=predictor
             out.put("device", cupy.asarray(block), whole.shape, start)
             out.put("host", block, whole.shape, start)
             out.put("count", counts[first:last], whole.shape, start)
+            for name, places in PLACES.items():
+                for (half, at), is_on_device in zip(halves, places, strict=True):
+                    out.put(name, cupy.asarray(half) if is_on_device else half, whole.shape, (at, 0, 0))
 
 bound = support.absolute_bound(whole, EB, "rel")
 with cz.Reader(path, comm) as run:
@@ -63,8 +69,13 @@ with cz.Reader(path, comm) as run:
         assert (host["device"] == -1).all()
         assert (device["device"] == 0).all()
         assert support.same_bits(values["device"], values["host"])
+        in_halves = {name: step.blocks(name) for name in PLACES}
         for column in ("eb_abs", "min", "max", "archive_bytes", "checksum", "outliers"):
             assert (host[column] == device[column]).all(), column
+            for name, table in in_halves.items():
+                assert (in_halves["host halves"][column] == table[column]).all(), (name, column)
+        for name, places in PLACES.items():
+            assert in_halves[name]["device"].tolist() == [place - 1 for place in places] * comm.size
 
 with adios2.FileReader(path) as run:
     told = run.available_variables()

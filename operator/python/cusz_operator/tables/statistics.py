@@ -31,57 +31,62 @@ _TYPES = ("float", "double")
 _TRIAL = "trial of statistics"  # a variable's name
 
 
-def put_archive(
-    adios2: Any,
-    plugin: Plugin,
-    engine: Any,
-    variable: Any,
-    dtype: np.dtype[Any],
-    start: Sequence[int],
-    count: Sequence[int],
-    archive: bytes | memoryview,
-    found: NDArray[Any] | None,
-) -> None:
-    """Puts a finished archive as a block of a variable.
+class HandingOver:
+    """Puts finished archives as blocks of a variable."""
 
-    Args:
-        dtype, start, count: of the block.
-        found: minimum and maximum of its values, NaN if there are none, for an engine with StatsLevel 1; None for one
-            with StatsLevel 0.
+    def __init__(self, adios2: Any, plugin: Plugin, engine: Any, variable: Any, dtype: np.dtype[Any]) -> None:
+        """
+        Args:
+            dtype: of the variable.
+        """
+        self._plugin, self._engine, self._variable, self._dtype = plugin, engine.impl, variable.impl, dtype
+        self._name = variable.name()
+        self._is_bp4 = str(self._engine.Type()).startswith("BP4")
+        self._sync, self._deferred = adios2.Mode.Sync, adios2.Mode.Deferred
+        self._start: Sequence[int] = ()  # of the block that is being put
 
-    Raises:
-        PluginError: it was not stored.
-    """
+    def put(
+        self, start: Sequence[int], count: Sequence[int], archive: bytes | memoryview, found: NDArray[Any] | None
+    ) -> None:
+        """Puts an archive.
 
-    def select(extents: Sequence[int]) -> None:
-        variable.set_selection([list(start), list(extents)])
+        Args:
+            start, count: of the block.
+            found: minimum and maximum of its values, NaN if there are none, for an engine with StatsLevel 1; None for
+                one with StatsLevel 0.
 
-    is_bp4 = str(engine.impl.Type()).startswith("BP4")
-    if is_bp4 and not any(count):  # BP4 does not call the operator
-        select(count)
-        engine.put(variable, np.empty(count, dtype), adios2.Mode.Sync)
-        return
+        Raises:
+            PluginError: it was not stored.
+        """
+        self._start = start
+        if self._is_bp4 and not any(count):  # BP4 does not call the operator
+            self._select(count)
+            self._engine.Put(self._variable, np.empty(count, self._dtype), self._sync)
+            return
+        put_range, selected = None, count
+        if found is not None:
+            low, high = found.tolist()
+            selected = _extents_of_two(tuple(count)) if low < high else (1,) * len(count)
+            put_range = PutRange(np.ascontiguousarray(found, self._dtype), selected, self._select)
+        self._select(selected)
+        self._plugin.hand_over(self._name, self._dtype, count, archive, self._put_at, put_range)
 
-    def put(address: int) -> None:
+    def _select(self, extents: Sequence[int]) -> None:
+        self._variable.SetSelection((self._start, extents))
+
+    def _put_at(self, address: int) -> None:
         # For a Put in mode Sync BP4 reserves too little where an archive is as large as its block: what is written to a
         # step before its first block is not counted.
-        engine.impl.Put(variable.impl, address, adios2.Mode.Deferred if is_bp4 else adios2.Mode.Sync)
-        if is_bp4:
-            engine.impl.PerformPuts()
-
-    put_range = None
-    selected = count
-    if found is not None:
-        selected = _extents_of_two(count) if found[0] < found[1] else [1] * len(count)
-        put_range = PutRange(np.ascontiguousarray(found, dtype), selected, select)
-    select(selected)
-    plugin.hand_over(variable.name(), dtype, count, archive, put, put_range)
+        self._engine.Put(self._variable, address, self._deferred if self._is_bp4 else self._sync)
+        if self._is_bp4:
+            self._engine.PerformPuts()
 
 
-def _extents_of_two(count: Sequence[int]) -> list[int]:
+@functools.lru_cache(1024)
+def _extents_of_two(count: tuple[int, ...]) -> tuple[int, ...]:
     """Extents of two elements within a block of more than one."""
-    longest = list(count).index(max(count))
-    return [2 if axis == longest else 1 for axis in range(len(count))]
+    longest = count.index(max(count))
+    return tuple(2 if axis == longest else 1 for axis in range(len(count)))
 
 
 def are_in(adios2: Any, path: Path) -> bool | None:
@@ -99,7 +104,7 @@ def are_in(adios2: Any, path: Path) -> bool | None:
 
 @functools.cache
 def problem() -> str:
-    """Why `put_archive` cannot pass this ADIOS2 a range; "" if it can. Tried once per process, with a small file."""
+    """Why `HandingOver` cannot pass this ADIOS2 a range; "" if it can. Tried once per process, with a small file."""
     try:
         with tempfile.TemporaryDirectory(prefix="cusz-") as folder:
             return _problem_of(Path(folder) / "trial.bp")
@@ -134,9 +139,9 @@ def _problem_of(path: Path) -> str:
     try:
         engine.begin_step()
         for start, part in blocks.items():
-            where = ([int(s) for s in start.split(",")], part.shape)
             found = np.array([part.min(), part.max()])
-            put_archive(adios2, Plugin(), engine, variable, part.dtype, *where, cusz_core.compress(part, 0.0), found)
+            hand = HandingOver(adios2, Plugin(), engine, variable, part.dtype)
+            hand.put([int(s) for s in start.split(",")], part.shape, cusz_core.compress(part, 0.0), found)
         engine.end_step()
         engine.close()
     except BaseException:

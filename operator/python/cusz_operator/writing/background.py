@@ -6,6 +6,7 @@ The thread communicates with nobody, and calls neither MPI nor ADIOS2.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .blocks import PreparedBlock
+from .blocks import Blocks
 from .compression import StepWork
 from .together import Agreed
 
@@ -44,18 +45,22 @@ class Background:
         self._thread = ThreadPoolExecutor(1, "cusz_operator")
         self._memory: dict[int, NDArray[np.uint8]] = {}  # by numbers of blocks
 
-    def copied(self, blocks: Sequence[PreparedBlock]) -> list[PreparedBlock]:
+    def copied(self, blocks: Sequence[Blocks]) -> list[Blocks]:
         """Blocks with fields that the program does not know, in the memory of those of the step before. Blocks that are
         not in host memory stay as they are.
 
         Raises:
             MemoryError: too little memory.
         """
+        numbers = itertools.count()
         return [
-            dataclasses.replace(block, field=self._copy(number, block.field))
-            if isinstance(block.field, np.ndarray)
-            else block
-            for number, block in enumerate(blocks)
+            dataclasses.replace(
+                of,
+                fields=[
+                    self._copy(next(numbers), field) if isinstance(field, np.ndarray) else field for field in of.fields
+                ],
+            )
+            for of in blocks
         ]
 
     def _copy(self, number: int, field: NDArray[Any]) -> NDArray[Any]:

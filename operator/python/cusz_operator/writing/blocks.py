@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cusz_core import Parameters, embedding
 from cusz_core.errors import ParameterError, UnsupportedError
@@ -20,38 +22,94 @@ from .goals import Wanted
 
 
 @dataclasses.dataclass
-class PreparedBlock:
-    """A block that a rank puts.
+class Blocks:
+    """The blocks of a variable that a rank puts at a step, in their order.
 
     Attributes:
         name: of the variable.
-        field: array of 1 to 4 dimensions, C-contiguous, in host or device memory; of integers, any number of
-            dimensions, in host memory.
         dtype: float32 or float64, or that of integers, which are stored exactly.
         given: the type that the user gave, which may be another (`representation`).
         dimensions: their names; () if there are none.
-        shape, start, count: of the global array, and where the block lies in it.
-        parameters: how it is compressed; the same for all blocks of a variable at a step, except those that do not
-            affect the archive.
-        device: number of the CUDA device that holds the field, -1 for host memory.
-        wanted: the goal that its bound is to reach; None: `parameters` has the bound.
+        shape: of the global array.
+        parameters: how they are compressed.
+        wanted: the goal that their bound is to reach; None: `parameters` has the bound.
+        fields: an array of each, of 1 to 4 dimensions, C-contiguous, in host or device memory; of integers, any number
+            of dimensions, in host memory.
+        start, count: where each lies in the global array.
+        devices: the number of the CUDA device that holds each, -1 for host memory.
+        put_with: the arguments of the last put, if `adds` may compare others with them.
     """
 
     name: str
-    field: Any
     dtype: np.dtype[Any]
     given: str
     dimensions: tuple[str, ...]
     shape: Extents
-    start: Extents
-    count: Extents
     parameters: Parameters
-    device: int
-    wanted: Wanted | None = None
+    wanted: Wanted | None
+    fields: list[Any]
+    start: list[Extents]
+    count: list[Extents]
+    devices: list[int]
+    put_with: PutWith | None = None
+
+    def __len__(self) -> int:
+        return len(self.fields)
 
     @property
-    def raw_bytes(self) -> int:
-        return math.prod(self.count) * self.dtype.itemsize
+    def are_on_host(self) -> bool:
+        """Whether all are in host memory."""
+        return all(isinstance(field, np.ndarray) for field in self.fields)
+
+    def raw_bytes(self) -> NDArray[np.int64]:
+        """Of every block."""
+        return np.array([math.prod(count) for count in self.count], np.int64) * self.dtype.itemsize
+
+    def joins(self, other: Blocks) -> bool:
+        """Adds other blocks, if they do not differ in what those of a variable must agree on."""
+        names = self.dimensions or other.dimensions  # one block may name them for all
+        if (self.name, self.dtype, self.given, self.shape, self.wanted, names) != (
+            *(other.name, other.dtype, other.given, other.shape, other.wanted),
+            other.dimensions or names,
+        ):
+            return False
+        if self.parameters is not other.parameters and self.parameters.of_archive() != other.parameters.of_archive():
+            return False
+        self.dimensions, self.put_with = names, other.put_with
+        for own, more in zip(self._of_blocks(), other._of_blocks(), strict=True):
+            own.extend(more)
+        return True
+
+    def adds(self, array: Any, start: Any, put_with: PutWith) -> bool:
+        """Adds a block that is put with the very arguments of the last one, except for its values and place.
+
+        This is for thousands of blocks, and does what `prepare` does for those that it accepts.
+
+        Returns:
+            False: it is not added, as `prepare` has to look at it.
+        """
+        if self.put_with is None or start is None or type(array) is not np.ndarray or array.dtype != self.dtype:
+            return False
+        flags, count = array.flags, array.shape
+        is_plain = flags.c_contiguous and flags.aligned and len(count) == len(self.shape)
+        if not is_plain or not all(map(operator.is_, self.put_with, put_with)):
+            return False
+        first = embedding.extents(start, f"start of {self.name!r}")
+        if len(first) != len(count) or any(map(operator.gt, map(operator.add, first, count), self.shape)):
+            return False
+        self.fields.append(array)
+        self.start.append(first)
+        self.count.append(count)
+        self.devices.append(-1)
+        return True
+
+    def _of_blocks(self) -> tuple[list[Any], ...]:
+        return self.fields, self.start, self.count, self.devices
+
+
+#: shape, dims, eb and mode, as given to put.
+PutWith = tuple[Any, Any, Any, Any]
+_IMMUTABLE = (type(None), bool, int, float, str, tuple)
 
 
 def prepare(
@@ -61,8 +119,12 @@ def prepare(
     dimensions: Sequence[str] | None,
     parameters: Parameters,
     wanted: Wanted | None,
-) -> PreparedBlock:
+    put_with: PutWith | None = None,
+) -> Blocks:
     """A block as it will be stored; copied only if it is not C-contiguous and aligned.
+
+    Args:
+        put_with: the arguments of the put; None: there were others.
 
     Raises:
         UnsupportedError: a type or layout that is not accepted.
@@ -86,7 +148,11 @@ def prepare(
     names = _names_of_dimensions(dimensions, len(count), name)
     if given not in CONVERTED:  # arrays on a device may have no dtype, or one of their own
         given = type_name(dtype)
-    return PreparedBlock(name, field, dtype, given, names, whole, first, count, parameters, device, wanted)
+    if put_with is not None:
+        can_be_compared = type(shape) is tuple and all(type(one) in _IMMUTABLE for one in put_with)
+        is_like_its_field = given == type_name(dtype) and (is_exact(dtype) or len(count) <= MAX_FIELD_NDIM)
+        put_with = put_with if can_be_compared and is_like_its_field else None
+    return Blocks(name, dtype, given, names, whole, parameters, wanted, [field], [first], [count], [device], put_with)
 
 
 def _placed(array: Any, what: str) -> tuple[Any, np.dtype[Any], Extents, int]:

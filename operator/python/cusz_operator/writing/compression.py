@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
 import time
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,50 +20,42 @@ from cusz_core import Parameters, embedding
 from cusz_core.parameters import Mode
 
 from ..tables.blocktable import rows_of, table_dtype
-from ..tables.boxes import field_shape
+from ..tables.boxes import Extents, field_shape
 from ..tables.representation import is_exact, is_packed
 from .agreement import Description
-from .blocks import PreparedBlock
+from .blocks import Blocks
 
 _MAX_BOUNDED = 1000
-_UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
+_ALIGNMENT = 64  # of an archive's memory
 
 
 class Compressed(NamedTuple):
-    """A block that was compressed, with its row of the block table.
+    """What has been made of the blocks of a variable; and columns of their rows of the block table.
 
     Attributes:
-        archive: valid until the next step.
-        predictor: with which it was coded; None if it is stored raw.
+        archives: one of each, valid until the next step.
+        predictors: the number of blocks that were coded with each; those stored raw have none.
+        ranges: of their values: float64 of shape (blocks, 3), as `cusz_core.ValueRange`.
     """
 
-    archive: bytes | memoryview
-    predictor: str | None
-    raw_bytes: int
-    eb_abs: float
-    range: cusz_core.ValueRange
-    outliers: int
-    checksum: int
-    seconds: float
+    archives: Sequence[bytes | memoryview]
+    predictors: Counter[str]
+    archive_bytes: NDArray[Any]
+    checksum: NDArray[Any]
+    outliers: NDArray[Any]
+    eb_abs: NDArray[np.float64]
+    ranges: NDArray[np.float64]
+    seconds: NDArray[np.float64]
 
 
-def described(blocks: Sequence[PreparedBlock]) -> tuple[tuple[Description, ...], list[int]]:
-    """What to tell about a rank's blocks, by variable; and the numbers of the blocks in this order."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for number, block in enumerate(blocks):
-        # Blocks of a variable that differ in what they must agree on are told apart, so that it is seen.
-        alike = (block.name, block.dtype, block.given, block.dimensions, block.shape, block.wanted)
-        groups.setdefault((*alike, id(block.parameters)), []).append(number)
+def described(blocks: Sequence[Blocks]) -> tuple[Description, ...]:
+    """What to tell about a rank's blocks."""
     told = []
-    for numbers in groups.values():
-        first = blocks[numbers[0]]
-        what = (first.name, first.dtype.name, first.given, first.dimensions, first.shape)
-        start, count = (
-            np.array([getattr(blocks[i], name) for i in numbers], np.int64).reshape(len(numbers), -1)
-            for name in ("start", "count")
-        )
-        told.append(Description(*what, first.parameters, first.wanted, start, count))
-    return tuple(told), [number for numbers in groups.values() for number in numbers]
+    for of in blocks:
+        start, count = (np.array(each, np.int64).reshape(len(of), -1) for each in (of.start, of.count))
+        what = (of.name, of.dtype.name, of.given, of.dimensions, of.shape)
+        told.append(Description(*what, of.parameters, of.wanted, start, count))
+    return tuple(told)
 
 
 class Compressor:
@@ -72,59 +67,60 @@ class Compressor:
 
     def __init__(self, ranges: bool) -> None:
         self._ranges = ranges
-        self._archives: dict[int, tuple[int, NDArray[np.uint8]]] = {}  # by numbers of blocks, with raw bytes
+        self._archives: dict[int, NDArray[np.uint8]] = {}  # memory for those of a variable, by its number in the step
         self._bounded: dict[tuple[int, float], tuple[Parameters, Parameters]] = {}  # by identity and bound
 
-    def range_before(self, block: PreparedBlock) -> cusz_core.ValueRange:
-        """The value range of a block if it must be known before it is compressed; else NaN."""
-        if is_exact(block.dtype):
-            if self._ranges and block.field.size:
-                return cusz_core.ValueRange(float(block.field.min()), float(block.field.max()), block.field.size)
-            return _UNKNOWN
-        parameters = block.parameters
-        is_needed = parameters.mode == "rel" or block.wanted is not None or (self._ranges and block.given == "float16")
-        if not is_needed:
-            return _UNKNOWN
-        return cusz_core.value_range(block.field, parameters.fill, threads=parameters.threads)
+    def ranges_before(self, blocks: Blocks) -> NDArray[np.float64]:
+        """The value ranges of blocks, if they must be known before these are compressed; else NaN.
 
-    def compress(self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float) -> Compressed:
-        """Compresses a block; one that is stored exactly is packed, or stays as it is.
+        Returns:
+            Of shape (blocks, 3), as `cusz_core.ValueRange`.
+        """
+        parameters = blocks.parameters
+        found = np.full((len(blocks), 3), (math.nan, math.nan, 0.0))
+        if is_exact(blocks.dtype):
+            for i, field in enumerate(blocks.fields) if self._ranges else ():
+                if field.size:
+                    found[i] = float(field.min()), float(field.max()), field.size
+        elif parameters.mode == "rel" or blocks.wanted is not None or (self._ranges and blocks.given == "float16"):
+            for i, field in enumerate(blocks.fields):
+                found[i] = cusz_core.value_range(field, parameters.fill, threads=parameters.threads)
+        return found
+
+    def compress(self, number: int, blocks: Blocks, found: NDArray[np.float64], bound: float) -> Compressed:
+        """Compresses the blocks of a variable; those that are stored exactly are packed, or stay as they are.
 
         Args:
-            number: of the block in the step.
-            found: the range of its values, if it is known.
+            number: of the variable in the step.
+            found: the ranges of their values, if they are known.
             bound: the absolute bound; in mode "pw_rel" that relative to every value.
         """
-        started = time.perf_counter()
-        if is_exact(block.dtype):
-            values = memoryview(block.field.reshape(-1).view(np.uint8))
-            stored = embedding.packed(block.field, "zstd") if is_packed(block.parameters) else values
-            checksum = zlib.crc32(values)
-            seconds = time.perf_counter() - started
-            return Compressed(stored, None, values.nbytes, bound, found, 0, checksum, seconds)
-        ranges = self._ranges and math.isnan(found.min)
-        made = cusz_core.compress_described(
-            block.field, self._with_bound(block.parameters, bound), out=self._memory(number, block), ranges=ranges
-        )
-        seconds = time.perf_counter() - started
-        if block.parameters.mode == "pw_rel":
-            bound = made.eb_abs  # NaN, or 0 for a block stored raw
-        if ranges:
-            found = made.range
-        return Compressed(
-            made.archive, made.predictor, block.raw_bytes, bound, found, made.outliers, made.checksum, seconds
-        )
+        if is_exact(blocks.dtype):
+            return _exactly(blocks, found, bound)
+        parameters = self._with_bound(blocks.parameters, bound)
+        ranges = self._ranges and bool(np.isnan(found[:, 0]).all())
+        memory = self._memory(number, blocks)
+        if len(blocks) > 1 and blocks.are_on_host and memory is not None:
+            made = _at_once(blocks, parameters, memory, ranges)
+        else:
+            made = _one_by_one(blocks, parameters, memory, ranges)
+        if not ranges:
+            made = made._replace(ranges=found)
+        if parameters.mode != "pw_rel":  # where it is NaN, or 0 for a block stored raw
+            made = made._replace(eb_abs=np.full(len(blocks), bound))
+        return made
 
-    def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
-        """Memory for an archive, kept from step to step: fresh pages cost more than the copy. Pages beyond the archive
+    def _memory(self, number: int, blocks: Blocks) -> NDArray[np.uint8] | None:
+        """Memory for archives, kept from step to step: fresh pages cost more than the copy. Pages that no archive needs
         are never touched and take no physical memory. None if address space is limited."""
-        raw_bytes, kept = self._archives.get(number, (-1, None))
-        if raw_bytes < block.raw_bytes:
+        needed = sum(_room(count, blocks.dtype) for count in blocks.count)
+        kept = self._archives.get(number)
+        if kept is None or kept.nbytes < needed:
+            self._archives.pop(number, None)
             try:
-                kept = np.empty(cusz_core.max_archive_bytes(field_shape(block.count), block.dtype), np.uint8)
+                kept = self._archives[number] = np.empty(needed, np.uint8)
             except MemoryError:
                 return None
-            self._archives[number] = block.raw_bytes, kept
         return kept
 
     def _with_bound(self, parameters: Parameters, bound: float) -> Parameters:
@@ -139,40 +135,101 @@ class Compressor:
         return known[1]
 
 
+@functools.lru_cache(1024)
+def _room(count: Extents, dtype: np.dtype[Any]) -> int:
+    """Bytes of memory for the archive of a block."""
+    most = cusz_core.max_archive_bytes(field_shape(count), dtype)
+    return -(-most // _ALIGNMENT) * _ALIGNMENT
+
+
+def _at_once(blocks: Blocks, parameters: Parameters, memory: NDArray[np.uint8], ranges: bool) -> Compressed:
+    began = time.perf_counter()
+    made, rows = cusz_core.compress_many_described(blocks.fields, parameters, out=memory, ranges=ranges)
+    seconds = time.perf_counter() - began
+    ends = [0, *np.cumsum(rows["archive_bytes"], dtype=np.int64).tolist()]
+    numbers, counts = np.unique(rows["predictor"], return_counts=True)
+    names = map(embedding.predictor_name, numbers.tolist())
+    raw_bytes = blocks.raw_bytes()
+    return Compressed(
+        [made[begin:end] for begin, end in itertools.pairwise(ends)],
+        Counter({name: count for name, count in zip(names, counts.tolist(), strict=True) if name is not None}),
+        rows["archive_bytes"],
+        rows["checksum"],
+        rows["outliers"],
+        rows["eb_abs"],
+        np.stack([rows[column].astype(np.float64) for column in ("min", "max", "values")], axis=1),
+        seconds * raw_bytes / max(int(raw_bytes.sum()), 1),
+    )
+
+
+def _one_by_one(blocks: Blocks, parameters: Parameters, memory: NDArray[np.uint8] | None, ranges: bool) -> Compressed:
+    made, seconds, at = [], [], 0
+    for field, count in zip(blocks.fields, blocks.count, strict=True):
+        began = time.perf_counter()
+        room = _room(count, blocks.dtype)
+        out = None if memory is None else memory[at : at + room]
+        made.append(cusz_core.compress_described(field, parameters, out=out, ranges=ranges))
+        at += room
+        seconds.append(time.perf_counter() - began)
+    return Compressed(
+        [one.archive for one in made],
+        Counter(one.predictor for one in made if one.predictor is not None),
+        np.array([len(one.archive) for one in made]),
+        np.array([one.checksum for one in made]),
+        np.array([one.outliers for one in made]),
+        np.array([one.eb_abs for one in made]),
+        np.array([one.range for one in made], np.float64),
+        np.array(seconds),
+    )
+
+
+def _exactly(blocks: Blocks, found: NDArray[np.float64], bound: float) -> Compressed:
+    stored: list[bytes | memoryview] = []
+    checksums, seconds = [], []
+    for field in blocks.fields:
+        began = time.perf_counter()
+        values = memoryview(field.reshape(-1).view(np.uint8))
+        stored.append(embedding.packed(field, "zstd") if is_packed(blocks.parameters) else values)
+        checksums.append(zlib.crc32(values))
+        seconds.append(time.perf_counter() - began)
+    sizes, none = np.array([len(one) for one in stored]), np.zeros(len(blocks), np.int64)
+    bounds = np.full(len(blocks), bound)
+    return Compressed(stored, Counter(), sizes, np.array(checksums), none, bounds, found, np.array(seconds))
+
+
 class StepWork:
     """A rank's blocks at a step, and what is made of them.
 
     Attributes:
-        blocks: in the order in which they were put.
-        ranges: of their values, as far as they are known before they are compressed.
+        blocks: by variable.
+        ranges: of their values, as far as they are known before they are compressed (`Compressor.ranges_before`).
     """
 
-    def __init__(
-        self, compressor: Compressor, blocks: Sequence[PreparedBlock], ranges: Sequence[cusz_core.ValueRange]
-    ) -> None:
+    def __init__(self, compressor: Compressor, blocks: Sequence[Blocks], ranges: Sequence[NDArray[np.float64]]) -> None:
         self.blocks, self.ranges = blocks, ranges
         self._compressor = compressor
         self._made: dict[int, Compressed] = {}
-        self._on_host: dict[int, NDArray[Any]] = {}
+        self._on_host: dict[tuple[int, int], NDArray[Any]] = {}
 
     def compress(self, number: int, bound: float) -> Compressed:
-        """Compresses a block, in place of what has been made of it before."""
+        """Compresses the blocks of a variable, in place of what has been made of them before."""
         self._made[number] = made = self._compressor.compress(number, self.blocks[number], self.ranges[number], bound)
         return made
 
-    def on_host(self, number: int) -> NDArray[Any]:
-        """A block's field in host memory."""
-        if number not in self._on_host:
-            self._on_host[number] = embedding.on_host(self.blocks[number].field)
-        return self._on_host[number]
+    def on_host(self, number: int, block: int) -> NDArray[Any]:
+        """The field of a block of a variable, in host memory."""
+        key = (number, block)
+        if key not in self._on_host:
+            self._on_host[key] = embedding.on_host(self.blocks[number].fields[block])
+        return self._on_host[key]
 
     def compress_all(self, bounds: Mapping[str, float]) -> None:
         """Compresses the blocks that have not been compressed yet, and whose bounds are known."""
-        for number, block in enumerate(self.blocks):
-            if block.wanted is None and number not in self._made:
-                self.compress(number, bounds[block.name])
+        for number, of in enumerate(self.blocks):
+            if of.wanted is None and number not in self._made:
+                self.compress(number, bounds[of.name])
 
-    def with_blocks(self, blocks: Sequence[PreparedBlock]) -> StepWork:
+    def with_blocks(self, blocks: Sequence[Blocks]) -> StepWork:
         """The same of other blocks, which have the same values."""
         other = StepWork(self._compressor, blocks, self.ranges)
         other._made.update(self._made)
@@ -184,33 +241,27 @@ class StepWork:
 
     def sizes(self) -> tuple[int, int]:
         """Bytes of what has been compressed, before and after."""
-        return sum(self.blocks[number].raw_bytes for number in self._made), sum(len(m.archive) for m in self.made())
+        before = sum(int(self.blocks[number].raw_bytes().sum()) for number in self._made)
+        return before, sum(int(made.archive_bytes.sum()) for made in self.made())
 
 
-def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, NDArray[np.float64]]:
+def parts_of(blocks: Sequence[Blocks], made: Sequence[Compressed], rank: int) -> dict[str, NDArray[np.float64]]:
     """A rank's rows of the table of every variable, as they are stored; the step is still to be set.
 
     Args:
-        blocks, made: of the rank, in the order in which they were put.
+        blocks, made: of the rank.
     """
-    of_name: dict[str, list[int]] = {}
-    for number, block in enumerate(blocks):
-        of_name.setdefault(block.name, []).append(number)
     parts = {}
-    for name, numbers in of_name.items():
-        ndim = len(blocks[numbers[0]].shape)
-        table = np.zeros(len(numbers), table_dtype(ndim))
-        some = [(blocks[i], made[i]) for i in numbers]
+    for of, compressed in zip(blocks, made, strict=True):
+        table = np.zeros(len(of), table_dtype(len(of.shape)))
         table["rank"] = rank
-        table["device"] = [block.device for block, _ in some]
-        table["start"] = [block.start for block, _ in some]
-        table["count"] = [block.count for block, _ in some]
-        table["archive_bytes"] = [len(compressed.archive) for _, compressed in some]
-        table["min"] = [compressed.range.min for _, compressed in some]
-        table["max"] = [compressed.range.max for _, compressed in some]
-        table["min"][[compressed.range.values == 0 for _, compressed in some]] = np.nan
-        table["max"][np.isnan(table["min"])] = np.nan
-        for column in ("raw_bytes", "eb_abs", "outliers", "checksum", "seconds"):
-            table[column] = [getattr(compressed, column) for _, compressed in some]
-        parts[name] = rows_of(table)
+        table["device"] = of.devices
+        table["start"], table["count"] = of.start, of.count
+        table["raw_bytes"] = of.raw_bytes()
+        low, high, values = compressed.ranges.T
+        table["min"] = np.where(values == 0, np.nan, low)
+        table["max"] = np.where(np.isnan(table["min"]), np.nan, high)
+        for column in ("archive_bytes", "eb_abs", "outliers", "checksum", "seconds"):
+            table[column] = getattr(compressed, column)
+        parts[of.name] = rows_of(table)
     return parts

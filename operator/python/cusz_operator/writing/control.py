@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +76,8 @@ class _Member(NamedTuple):
     range: Span
 
 
-_Trial = Callable[[int, float], _Figures]  # what a fraction gives for a block, by its number
+#: What a fraction gives for each of this rank's blocks of a variable, by the variable's number.
+_Trial = Callable[[int, float], Iterable[_Figures]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,7 @@ class _Group:
     Attributes:
         wanted: the goal; its limits are those of one variable.
         members: its variables, by name.
-        numbers: of this rank's blocks.
+        numbers: of those variables of which this rank has blocks.
     """
 
     wanted: Wanted
@@ -123,7 +124,7 @@ class Controller:
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._latest: dict[str, float] = {}  # fractions, by group
-        self._samples: dict[int, tuning.Sample] = {}  # of this step's blocks
+        self._samples: dict[tuple[int, int], tuning.Sample] = {}  # of this step's blocks, by variable
 
     def compress(
         self, work: StepWork, arrays: Mapping[str, Description], spans: Mapping[str, Span], where: str
@@ -160,54 +161,58 @@ class Controller:
     def _reach(self, group: _Group, work: StepWork, where: str) -> list[str]:
         """Compresses the blocks of a group; those of the step's group come last."""
         wanted = group.wanted
-        raw_bytes = sum(work.blocks[number].raw_bytes for number in group.numbers)
-        values = sum(work.ranges[number].values for number in group.numbers)
+        raw_bytes = sum(int(work.blocks[number].raw_bytes().sum()) for number in group.numbers)
+        values = sum(int(work.ranges[number][:, 2].sum()) for number in group.numbers)
         besides = work.sizes() if wanted.group == STEP else (0, 0)
         summed = self._ranks.sums(np.array([raw_bytes, values, *besides], np.int64)).tolist()
         sizes = _Sizes(summed[0], summed[1], (summed[2], summed[3]))
         search = _Search(self._ranks, group, sizes, where)
         trials = {
-            _SAMPLE: lambda number, fraction: self._of_sample(group, work, number, fraction),
-            _WHOLE: lambda number, fraction: self._of_block(group, work, number, fraction),
+            _SAMPLE: lambda number, fraction: self._of_samples(group, work, number, fraction),
+            _WHOLE: lambda number, fraction: self._of_blocks(group, work, number, fraction),
         }
         chosen = search.run(trials, self._latest.get(wanted.group))
         self._latest[wanted.group] = chosen.fraction
         return _missed(group, chosen, sizes)
 
-    def _of_block(self, group: _Group, work: StepWork, number: int, fraction: float) -> _Figures:
-        block = work.blocks[number]
-        bound = group.bound(block.name, fraction)
-        archive = work.compress(number, bound).archive
-        squares = embedding.SumOfSquares()
-        unit = 1.0
-        if group.wanted.kind == "psnr" and bound > 0:
-            unit = group.unit
-            decoded = cusz_core.decompress(archive, threads=block.parameters.threads)
-            if block.given == "float16":
-                decoded = given_back([decoded], block.given).astype(np.float32)
-            squares = _errors(work.on_host(number), decoded, bound, block.parameters.fill)
-        return _Figures(len(archive), _in_units(squares, unit))
+    def _of_blocks(self, group: _Group, work: StepWork, number: int, fraction: float) -> Iterator[_Figures]:
+        blocks = work.blocks[number]
+        bound = group.bound(blocks.name, fraction)
+        for i, archive in enumerate(work.compress(number, bound).archives):
+            squares = embedding.SumOfSquares()
+            unit = 1.0
+            if group.wanted.kind == "psnr" and bound > 0:
+                unit = group.unit
+                decoded = cusz_core.decompress(archive, threads=blocks.parameters.threads)
+                if blocks.given == "float16":
+                    decoded = given_back([decoded], blocks.given).astype(np.float32)
+                squares = _errors(work.on_host(number, i), decoded, bound, blocks.parameters.fill)
+            yield _Figures(len(archive), _in_units(squares, unit))
 
-    def _of_sample(self, group: _Group, work: StepWork, number: int, fraction: float) -> _Figures:
-        block = work.blocks[number]
-        if number not in self._samples:
-            parameters = block.parameters
-            self._samples[number] = tuning.sample(
-                work.on_host(number),
+    def _of_samples(self, group: _Group, work: StepWork, number: int, fraction: float) -> Iterator[_Figures]:
+        blocks = work.blocks[number]
+        bound = group.bound(blocks.name, fraction)
+        parameters = dataclasses.replace(blocks.parameters, eb=bound, mode="abs", backend="auto")
+        for i, values in enumerate(work.ranges[number][:, 2].tolist()):
+            found = self._sample(work, number, i)
+            tried = tuning.try_bound(found, parameters, compared=group.wanted.kind == "psnr")
+            squares = tried.squares
+            if found.limits.values:
+                squares.scaled_sum *= values / found.limits.values
+            unit = group.unit if group.wanted.kind == "psnr" else 1.0
+            yield _Figures(tried.archive_bytes, _in_units(squares, unit))
+
+    def _sample(self, work: StepWork, number: int, block: int) -> tuning.Sample:
+        key, parameters = (number, block), work.blocks[number].parameters
+        if key not in self._samples:
+            self._samples[key] = tuning.sample(
+                work.on_host(number, block),
                 _MIN_SAMPLE,
                 predictor=parameters.predictor,
                 fill=parameters.fill,
                 threads=parameters.threads,
             )
-        found = self._samples[number]
-        bound = group.bound(block.name, fraction)
-        parameters = dataclasses.replace(block.parameters, eb=bound, mode="abs", backend="auto")
-        tried = tuning.try_bound(found, parameters, compared=group.wanted.kind == "psnr")
-        squares = tried.squares
-        if found.limits.values:
-            squares.scaled_sum *= work.ranges[number].values / found.limits.values
-        unit = group.unit if group.wanted.kind == "psnr" else 1.0
-        return _Figures(tried.archive_bytes, _in_units(squares, unit))
+        return self._samples[key]
 
 
 class _Search:
@@ -223,7 +228,7 @@ class _Search:
         """What is chosen; archives are those of its bound (collective).
 
         Args:
-            trials: what a fraction gives for a block of this rank, by its number; by what is tried.
+            trials: what a fraction gives for each of this rank's blocks of a variable, by its number; by what is tried.
             latest: the fraction of the step before.
 
         Raises:
@@ -287,7 +292,8 @@ class _Search:
         try:
             if self._error is None:
                 for number in self._group.numbers:
-                    summed[1:] += trial(number, fraction)
+                    for figures in trial(number, fraction):
+                        summed[1:] += figures
         except Exception as error:
             self._error = error
         summed[0] = self._error is not None

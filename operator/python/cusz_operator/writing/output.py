@@ -7,10 +7,11 @@ Of these calls, only those that ADIOS2 makes collective communicate: constructin
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import cusz_core
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from .. import ranks
@@ -29,7 +29,8 @@ from ..streams import told_apart
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import PARTS, attribute_name, is_exact, is_packed
 from .agreement import Description, Value
-from .blocks import PreparedBlock
+from .blocks import Blocks
+from .compression import Compressed
 
 
 class Output:
@@ -161,21 +162,23 @@ class Output:
         if block.dimensions:
             self.attribute(f"{whole}/dimensions", " ".join(block.dimensions))
 
-    def put(self, block: PreparedBlock, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
-        """Hands over the archive of a block whose values have this range; puts one that is stored as it is.
+    def put(self, blocks: Blocks, made: Compressed) -> None:
+        """Hands over the archives of a variable's blocks; puts those that are stored as they are.
 
         Raises:
-            PluginError: it was not stored.
+            PluginError: one was not stored.
         """
-        variable = self._fields[block.name]
-        variable.set_shape(list(block.shape))
-        if is_exact(block.dtype) and not is_packed(block.parameters):
-            variable.set_selection([list(block.start), list(block.count)])
-            self._engine.put(variable, block.field, self._adios2.Mode.Sync)
+        variable = self._fields[blocks.name]
+        variable.set_shape(list(blocks.shape))
+        if is_exact(blocks.dtype) and not is_packed(blocks.parameters):
+            for field, start, count in zip(blocks.fields, blocks.start, blocks.count, strict=True):
+                variable.set_selection([start, count])
+                self._engine.put(variable, field, self._adios2.Mode.Sync)
             return
-        where = (block.dtype, block.start, block.count)
-        value_range = _range_of(block, found) if self.has_statistics else None
-        statistics.put_archive(self._adios2, self.plugin, self._engine, variable, *where, archive, value_range)
+        ranges = _ranges_of(blocks, made.ranges) if self.has_statistics else itertools.repeat(None)
+        hand = statistics.HandingOver(self._adios2, self.plugin, self._engine, variable, blocks.dtype)
+        for start, count, archive, found in zip(blocks.start, blocks.count, made.archives, ranges, strict=False):
+            hand.put(start, count, archive, found)
 
     def put_value(self, value: Value) -> None:
         """Puts one number or text: on rank 0."""
@@ -247,11 +250,11 @@ class Output:
         keep_for_ever(self._adios)
 
 
-def _range_of(block: PreparedBlock, found: cusz_core.ValueRange) -> NDArray[Any]:
-    """Minimum and maximum, of the block's type; of floating-point values NaN if there are none."""
-    if is_exact(block.dtype):  # large integers are no numbers of float64
-        return np.array([block.field.min(), block.field.max()] if block.field.size else [0, 0], block.dtype)
-    return np.array([found.min, found.max] if found.values > 0 else [np.nan, np.nan])
+def _ranges_of(blocks: Blocks, found: NDArray[np.float64]) -> Iterable[NDArray[Any]]:
+    """Minimum and maximum of every block, of the blocks' type; of floating-point values NaN if there are none."""
+    if is_exact(blocks.dtype):  # large integers are no numbers of float64
+        return [np.array([field.min(), field.max()] if field.size else [0, 0], blocks.dtype) for field in blocks.fields]
+    return np.where(found[:, 2:] > 0, found[:, :2], np.nan).astype(blocks.dtype)
 
 
 def free_bytes(path: str) -> float:

@@ -37,7 +37,7 @@ from .agreement import (
     require_same_opening,
 )
 from .background import Background, Pending, failed
-from .blocks import PreparedBlock, prepare
+from .blocks import Blocks, prepare
 from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
@@ -159,7 +159,8 @@ class Writer:
         self._in_step = False
         self._background = Background() if overlap else None
         self._pending: Pending[_Made] | None = None  # the step before
-        self._blocks: list[PreparedBlock] = []  # of the open step
+        self._blocks: list[Blocks] = []  # of the open step, by variable
+        self._latest: dict[str, Blocks] = {}  # of them, of every variable those to which blocks are added
         self._values: list[Value] = []
         self._together = Together(self._ranks)
         self._controller = Controller(self._ranks)
@@ -332,6 +333,9 @@ class Writer:
                 f"{name!r} is the name of a block table: choose one that does not begin with "
                 f"{blocktable.TABLE_PREFIX!r}"
             )
+        put_with = None if options else (shape, dims, eb, mode)
+        if put_with is not None and name in self._latest and self._latest[name].adds(array, start, put_with):
+            return
         value = one_value(array)
         own = self._settings.own(name, array if value is None else None, {"eb": eb, "mode": mode, **options})
         if value is not None:
@@ -341,14 +345,16 @@ class Writer:
             return
         for stored in as_stored(name, array):
             parameters, wanted = self._settings.of(stored, name, own)
-            block = prepare(stored, shape, start, dims, parameters, wanted)
+            block = prepare(stored, shape, start, dims, parameters, wanted, put_with)
             if self._engine == "BP4" and not any(block.shape) and not self._has_been_put(stored.name):
                 raise UnsupportedError(
                     f"variable {name!r} has shape {block.shape}: in BP4 the first array of a variable must have "
                     "values, or its readers take all its blocks for single values: use BP5, or put it first at a step "
                     "in which it has some"
                 )
-            self._blocks.append(block)
+            if block.name not in self._latest or not self._latest[block.name].joins(block):
+                self._latest[block.name] = block
+                self._blocks.append(block)
 
     def _has_been_put(self, name: str) -> bool:
         """Whether an array of this name has been put in an earlier step, by any rank."""
@@ -467,7 +473,8 @@ class Writer:
         return f"{self._path!r}: step {self._steps} of this Writer is not written"
 
     def _end_step(self, error: Exception | None) -> None:
-        (blocks, self._blocks), (values, self._values) = (self._blocks, []), (self._values, [])
+        blocks, values = self._blocks, self._values
+        self._forget()
         try:
             self._complete()
         except CuszError as failure:
@@ -487,9 +494,9 @@ class Writer:
         """Has the blocks of a step compressed in the background. It does not fail, but what is begun does."""
         try:
             agreed.require()
-            for number, block in enumerate(work.blocks):
-                if not isinstance(block.field, np.ndarray):  # it may change on the device
-                    work.compress(number, agreed.bounds[block.name])
+            for number, of in enumerate(work.blocks):
+                if not of.are_on_host:  # they may change on the device
+                    work.compress(number, agreed.bounds[of.name])
             own = work.with_blocks(background.copied(work.blocks))
             made = background.start(lambda: self._made_of(own, agreed))
             return Pending(own, agreed, made, time.perf_counter() - began)
@@ -530,10 +537,10 @@ class Writer:
 
     def _forget(self) -> None:
         """Drops what has been put into the open step."""
-        self._blocks, self._values = [], []
+        self._blocks, self._latest, self._values = [], {}, []
 
     def _agree(
-        self, blocks: Sequence[PreparedBlock], values: Sequence[Value], error: Exception | None
+        self, blocks: Sequence[Blocks], values: Sequence[Value], error: Exception | None
     ) -> tuple[StepWork, Agreed]:
         """Finds the bounds of the step (collective).
 
@@ -544,11 +551,9 @@ class Writer:
         work, report = StepWork(self._compressor, blocks, ()), Report()
         try:
             if error is None:
-                ranges = [self._compressor.range_before(block) for block in blocks]
+                ranges = [self._compressor.ranges_before(of) for of in blocks]
                 work = StepWork(self._compressor, blocks, ranges)
-                own, order = described(blocks)
-                in_order = np.array([ranges[number] for number in order], np.float64).reshape(-1, 3)
-                report = Report(own, in_order, tuple(values))
+                report = Report(described(blocks), np.concatenate([np.empty((0, 3)), *ranges]), tuple(values))
         except Exception as caught:
             error = caught
         return work, self._together.end_step(report, error, self._not_written())
@@ -581,11 +586,8 @@ class Writer:
         compressed = work.made()
         rows = parts_of(work.blocks, compressed, self._ranks.rank)
         own = _Made(rows, agreed.layout.in_one(rows), Counter())
-        own.predictors.update(
-            (block.name, one.predictor)
-            for block, one in zip(work.blocks, compressed, strict=True)
-            if one.predictor is not None
-        )
+        for of, made in zip(work.blocks, compressed, strict=True):
+            own.predictors.update({(of.name, predictor): count for predictor, count in made.predictors.items()})
         return own
 
     def _gather(self, own: _Made, error: Exception | None, agreed: Agreed) -> dict[str, Totals]:
@@ -628,8 +630,8 @@ class Writer:
             output.begin_step()
             for description in agreed.arrays.values():
                 output.describe(description)
-            for block, one in sorted(zip(work.blocks, work.made(), strict=True), key=lambda both: both[0].name):
-                output.put(block, one.archive, one.range)  # in an order that a Reader knows (datafiles.py)
+            for of, made in sorted(zip(work.blocks, work.made(), strict=True), key=lambda both: both[0].name):
+                output.put(of, made)  # in an order that a Reader knows (datafiles.py)
             for value in agreed.values.values():  # on rank 0
                 output.put_value(value)
             for name, rows in agreed.layout.tables().items():
