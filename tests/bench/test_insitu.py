@@ -71,3 +71,23 @@ def test_a_small_profile(tmp_path):
         whole, *_ = (row["seconds"].pop(name) for name in ("whole", "compress", "bytes"))
         assert 0.3 * whole < sum(row["seconds"].values()) < 3 * whole, "medians of parts need not add up"
     assert os.listdir(tmp_path) == ["rows.json"]
+
+
+@pytest.mark.mpi
+@pytest.mark.long
+def test_a_small_run_of_an_amr_code(tmp_path):
+    command = [sys.executable, SCRIPT.with_name("amr.py"), "--size", "64", "--repeat", "1", "--blocks", "20",
+               "--of-file", "64", "--json", tmp_path / "rows.json", "--tmpfs", tmp_path]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads((tmp_path / "rows.json").read_text())
+    rows = document["rows"]
+    assert [(row["ranks"], row["blocks"]) for row in document["read"]] == [(ranks, 64) for ranks in (1, 2, 4, 8)]
+    assert all(row["bytes"] > row["metadata_bytes"] > 0 for row in document["read"])
+    assert [(row["ranks"], row["cells"], row["blocks"]) for row in rows] == [
+        (ranks, cells, 20) for ranks in (1, 2) for cells in (16, 32)
+    ]
+    for row in rows:
+        raw = 4 * row["cells"] ** 3
+        assert row["bytes"]["ADIOS2 alone"] > raw > 2 * max(row["bytes"]["operator"], row["bytes"]["Writer"])
+    assert os.listdir(tmp_path) == ["rows.json"]
