@@ -471,6 +471,26 @@ def test_many_blocks_are_compressed_as_each_of_them_alone(
     assert table["seconds"].sum() > 0
 
 
+def test_one_call_compresses_the_blocks_of_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    keep = cusz_core.compress_many_described
+
+    def counted(fields: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(len(fields))
+        return keep(fields, *arguments, **options)
+
+    monkeypatch.setattr(cusz_core, "compress_many_described", counted)
+    monkeypatch.setattr(cusz_core, "compress_described", None)
+    x = support.smooth((4, 5), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for _ in range(2):
+            with out.step():
+                for i in range(30):
+                    for name in ("U", "V"):
+                        out.put(name, x, (120, 5), (4 * i, 0))
+    assert calls == [30] * 4
+
+
 def test_the_blocks_of_a_variable_may_be_put_in_any_way(tmp_path: Path) -> None:
     """Whatever arguments, orders and kinds of arrays there are: the same file but for times."""
     x = support.smooth((40, 12, 10), support.F32)

@@ -76,6 +76,8 @@ with cz.Reader(path, comm) as run:
                 assert (in_halves["host halves"][column] == table[column]).all(), (name, column)
         for name, places in PLACES.items():
             assert in_halves[name]["device"].tolist() == [place - 1 for place in places] * comm.size
+            every = step.read(name, (0, 0, 0), whole.shape)
+            assert not support.violations(whole, every, bound), name
 
 with adios2.FileReader(path) as run:
     told = run.available_variables()
