@@ -6,13 +6,13 @@
  * Writing: ADIOS2 has no call that takes bytes which are already compressed. An archive posted here gets a key, and a
  * Put with that key as the block's address makes the plugin store the archive.
  *
- * Watching: a collective call of ADIOS2 that fails on one rank may never come back on any. A thread here notices, which
- * also runs while the call is holding the interpreter's lock of a Python program.
+ * Watching: a collective call of ADIOS2 that fails on one rank may never return on any. A thread of this library notices,
+ * even while the call holds the interpreter's lock of a Python program.
  *
  * The functions act on the copy of the library that they are called in: it must be the one that ADIOS2 loaded.
  *
- * All functions may be called from any thread; none throws or aborts,
- * except for what cusz_operator_watch_begin() is there for.
+ * All functions may be called from any thread. None throws, and only a watch (cusz_operator_watch_begin) may end the
+ * process.
  */
 #ifndef CUSZ_OPERATOR_H
 #define CUSZ_OPERATOR_H
@@ -59,7 +59,7 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
 
 /* ---- Storing finished archives */
 
-/* The most extents of a block, and the most archives posted at once, per process. */
+/* The max number of extents of a block, and of archives posted at once in a process. */
 #define CUSZ_OPERATOR_MAX_NDIM 32
 #define CUSZ_OPERATOR_MAX_OFFERS 256
 

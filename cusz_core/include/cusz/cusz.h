@@ -41,7 +41,7 @@ extern "C" {
 #define CUSZ_RAW_OVERHEAD_BYTES 48
 /* A packed block is never larger than its values plus this many bytes. */
 #define CUSZ_PACKED_OVERHEAD_BYTES 8
-/* So many leading bytes of an archive say which levels it has (cusz_inspect_level). */
+/* The number of leading bytes of an archive that say which levels it has (cusz_inspect_level). */
 #define CUSZ_MIN_PREFIX_BYTES 128
 
 /* Kinds of failure; the numbers are part of the interface and never change. 7 is never returned: it is reserved for
@@ -159,11 +159,11 @@ typedef struct cusz_info {
 typedef struct cusz_level {
     uint32_t struct_bytes; /* sizeof(cusz_level), set by the caller */
     int32_t n_levels;      /* of the field, at least 1 */
-    int32_t exact_cost; /* nonzero: no other level's values have to be read or decoded for it, but of coarser ones (and,
-                              of lattices with up to 4096 points, all). 0: finer ones have to, up to the whole field */
-    int32_t dtype;      /* cusz_dtype; of an archive */
-    int32_t ndim;       /* 1 to 4 */
-    uint32_t checksum;  /* of the archive, as in cusz_info; not verified */
+    int32_t exact_cost;    /* nonzero: only values of this level and of coarser ones are read and decoded (and all
+                              lattices of up to 4096 points); 0: values of finer levels too, up to the whole field */
+    int32_t dtype;         /* cusz_dtype; of an archive */
+    int32_t ndim;          /* 1 to 4 */
+    uint32_t checksum;     /* of the archive, as in cusz_info; not verified */
     uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents of the level, then zeros */
     uint64_t step[CUSZ_MAX_NDIM];  /* ndim distances in the field from a value of the level to the next, then zeros */
     uint64_t needed_bytes;         /* of the archive, from its first one: cusz_inspect_level */
@@ -289,7 +289,7 @@ CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, u
 
 /* The absolute bound in force for a relative one over a value range: rel * (max - min) in double precision, each
  * operation rounded to nearest, with halved operands and a doubled result where the difference overflows; 0, meaning
- * lossless, for a range of 0. It may exceed the exact product by two parts in 2^53, and for rel * (1 - 2^-51) does
+ * lossless, for a range of 0. It may exceed the exact product by two parts in 2^53; with rel * (1 - 2^-51) it does
  * not. */
 CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
 
@@ -305,7 +305,7 @@ CUSZ_API cusz_status cusz_compress(cusz_context* context, const cusz_params* par
                                    const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
                                    size_t* archive_bytes);
 
-/* As cusz_compress, and tells what has been made of which values, mostly in the same pass over them.
+/* As cusz_compress, and describes the archive and the field's value range, mostly in the same pass over the field.
  *   info               of the archive, as from cusz_inspect; struct_bytes set by the caller
  *   min, max, n_valid  of the field, as from cusz_value_range; min and max NULL: they are not looked for
  * Errors: as cusz_compress. */
@@ -337,8 +337,8 @@ typedef struct cusz_block {
  *   count, blocks      all with the same struct_bytes
  *   with_ranges        nonzero: min, max and n_valid are asked for
  *   archives           host memory for all archives, which must not overlap the fields
- *   archives_capacity  at least the sum of cusz_max_archive_bytes() of the blocks; it touches only
- *                      pages that archives need, or need until they are moved behind the archive before them
+ *   archives_capacity  at least the sum of cusz_max_archive_bytes() of the blocks; only those pages are touched that
+ *                      archives need, or need until they are moved behind the archive before them
  * Errors: as cusz_compress, with the number of the first block that failed; UNSUPPORTED also for archives on a device.
  * The blocks' results and the contents of `archives` are undefined then. */
 CUSZ_API cusz_status cusz_compress_many(cusz_context* context, const cusz_params* params, cusz_dtype dtype,
@@ -382,9 +382,9 @@ CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* arch
 /* ---- Levels: previews of a field, from the first bytes of its archive
  *
  * Archives of CUSZ_PREDICTOR_SPLINE hold the coarsest level first, so that the archive's first bytes are enough for a
- * level (with CUSZ_PW_REL these have the signs of all values, too). Of all others (CUSZ_PREDICTOR_LORENZO, raw ones, and
- * those with a lossless stage) the whole archive is needed; a level is then decoded with the field and picked from it. Either way its values are those of
- * cusz_decompress at the same places, bit for bit.
+ * level (with CUSZ_PW_REL these have the signs of all values, too). All others (CUSZ_PREDICTOR_LORENZO, raw ones, and
+ * those with a lossless stage) are needed whole; a level is then decoded with the field and picked from it. Either way
+ * its values are those of cusz_decompress at the same places, bit for bit.
  *
  * The writer of a spline archive may not have halved every dimension at first (then it predicts better). Its levels are
  * nevertheless those of the field's shape: what is decoded is the coarsest lattice that has all their values, and
@@ -411,8 +411,9 @@ CUSZ_API cusz_status cusz_inspect_level(cusz_context* context, const void* prefi
                                         size_t archive_bytes, int32_t level, cusz_level* info);
 
 /* Reconstructs a box of a level, on the CPU.
- *   prefix, prefix_bytes, archive_bytes  as for cusz_inspect_level; at least needed_bytes of the archive. Those beyond are
- *                  not looked at: they may be missing or damaged
+ *   prefix, prefix_bytes, archive_bytes
+ *                  as for cusz_inspect_level; at least needed_bytes of the archive. Bytes beyond are not looked at: they
+ *                  may be missing or damaged
  *   threads        as in cusz_params
  *   start, count   one number per dimension: where the box begins in the level, and its extents. Only tiles that it
  *                  meets are decoded, as by cusz_decompress_box
@@ -420,11 +421,11 @@ CUSZ_API cusz_status cusz_inspect_level(cusz_context* context, const void* prefi
  *   field          memory for the box's first value; not touched if the box is empty. On a device, the box must be
  *                  contiguous
  * A prefix on a device is copied to the host, and a field on a device from there.
- * What is verified: the checksum of the head (with CUSZ_PW_REL of both, and of the signs), and that of every lattice that is needed, each as a whole, also for a box.
- * So all needed_bytes are, if these are more than CUSZ_MIN_PREFIX_BYTES. Lattices beyond are not verified. Where the whole
- * archive is needed, all of it is verified.
- * Errors: PARAMETER (also a prefix that is too short, with what is needed), CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE, MEMORY.
- * After CORRUPT the contents of the box are undefined. */
+ * What is verified: the checksum of the head (with CUSZ_PW_REL of both heads, and of the signs), and that of every
+ * lattice that is needed, each as a whole, also for a box. So all needed_bytes are verified if they are more than
+ * CUSZ_MIN_PREFIX_BYTES; lattices beyond are not. Where the whole archive is needed, all of it is verified.
+ * Errors: PARAMETER (also a prefix that is too short, with what is needed), CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE,
+ * MEMORY. After CORRUPT the contents of the box are undefined. */
 CUSZ_API cusz_status cusz_decompress_level(cusz_context* context, const void* prefix, size_t prefix_bytes,
                                            size_t archive_bytes, int32_t level, int32_t threads, const uint64_t* start,
                                            const uint64_t* count, const uint64_t* stride, void* field);
