@@ -91,7 +91,7 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
         touched = tiers.touched(git("diff", "--name-only", base, "HEAD").splitlines(), parts)
         change = f"{', '.join(touched) or 'no part'} (touched since {base[:12]})"
     else:
-        touched, change = list(parts), "all parts, as no commit is known that has passed"
+        touched, change = list(parts), "all parts, because no commit is known that has passed"
     if number is None:
         number = int((git("rev-parse", "HEAD") or "0")[-8:], 16) % tiers.SLICES
     chosen = {

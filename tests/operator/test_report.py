@@ -238,7 +238,7 @@ def test_figures_of_a_comparison(runs: tuple[Path, Path]) -> None:
 def test_only_some_variables(runs: tuple[Path, Path]) -> None:
     html = page_of(*runs, ["V"])
     assert set(html.rows("Variables")) == {"V"}
-    assert "left out, as the report was asked for others: U, ids, title" in html.classes["notes"]
+    assert "left out, because the report was asked for others: U, ids, title" in html.classes["notes"]
     with pytest.raises(cusz_core.ParameterError, match="no variable 'W'"):
         report.make(*runs, ["W"])
 

@@ -151,7 +151,7 @@ def _median_seconds(call: Callable[[], object], repeat: int) -> float:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Seconds for one call; for a short one the mean of many, as the time of one depends on how cold the caches are."""
+    """Seconds for one call; for a short one the mean of many, because one depends on how cold the caches are."""
     calls, seconds = 0, 0.0
     started = time.perf_counter()
     while seconds < _SHORT:

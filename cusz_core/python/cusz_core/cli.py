@@ -206,7 +206,7 @@ def _compress(options: argparse.Namespace) -> int:
             archive = codec.compress_with(field, Parameters(**given))
         else:
             found = tuning.find_bound(field, psnr=options.psnr, ratio=options.ratio, **given)
-            assert found.archive is not None  # as it was made of the whole field
+            assert found.archive is not None  # because it was made of the whole field
             archive = found.archive
     seconds = time.perf_counter() - started
     with new_file(output) as file:

@@ -354,8 +354,8 @@ def decompress(
             "cpu": on the CPU, for arrays in host memory only.
         threads: CPU threads; None as in `compress`.
         max_bytes: refuse an archive whose field is larger than this, before allocating memory for it: for untrusted
-            archives, as a small one may declare a very large field. With `level`, the level has to be smaller, and the
-            field if all of it has to be decoded.
+            archives, because a small one may declare a very large field. With `level`, the level has to be smaller, and
+            the field if all of it has to be decoded.
         level: 0 for the field, or a coarser one (`levels`), which is decoded on the CPU, and goes from there to a
             device. Its values are those of the field at the same places, bit for bit. `out` has the level's shape.
         archive_bytes: the length of the whole archive, if `archive` is only its first bytes: as many as

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILTER_ID", "Cusz", "plugin_path"]
 
-#: The filter's number: one of those that the HDF Group leaves for tests, as none has been registered yet.
+#: The filter's number: one of those that the HDF Group leaves for tests, because none has been registered yet.
 FILTER_ID = 453
 
 _FILE_NAME = "libcusz_hdf5.so"

@@ -89,7 +89,7 @@ class CuszCodec(ArrayBytesCodec):
         return evolved
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Not known beforehand: NotImplementedError, as Zarr has it."""
+        """Not known beforehand: NotImplementedError, as Zarr expects."""
         raise NotImplementedError
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:

@@ -422,7 +422,7 @@ def _add_view_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mean", action="append", default=[], metavar="AXIS", help="the mean along this axis")
     parser.add_argument("-o", "--output", type=Path, metavar="PICTURE.png", help="write a picture, not to the terminal")
     parser.add_argument(
-        "--pixels", type=int, metavar="N", help=f"along the longer side (default: {_PICTURE}; as the terminal has)"
+        "--pixels", type=int, metavar="N", help=f"along the longer side (default: {_PICTURE}; of a terminal, its width)"
     )
     parser.add_argument("-f", "--force", action="store_true", help="overwrite the picture")
 

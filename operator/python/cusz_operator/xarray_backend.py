@@ -260,7 +260,7 @@ class _LazyArray(BackendArray):
             if not all(map(np.array_equal, here, self._level.coordinates)):
                 raise ParameterError(
                     f"level {number} of variable {self._name!r} has other coordinates at step {step.index} than at "
-                    f"step {self._steps[0]}, as its blocks have moved: read it with cusz_operator.Reader"
+                    f"step {self._steps[0]}, because its blocks have moved: read it with cusz_operator.Reader"
                 )
         values: NDArray[Any] = step.read(self._name, start, count, fill=self._fill, level=number)
         return values

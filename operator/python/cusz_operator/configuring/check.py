@@ -253,8 +253,7 @@ def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_ask
         return f"{why}: with an operation, BP5 refuses the second step" if is_asked else why
     if is_asked:
         return (
-            "they were written without this configuration, or the program passes a name to DeclareIO that is not that "
-            "of the IO"
+            "they were written without this configuration, or the program gives DeclareIO another name than this IO's"
         )
     if has_configuration:
         return "the configuration has no operation for it"

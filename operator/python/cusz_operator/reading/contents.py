@@ -233,7 +233,7 @@ class Contents:
         """The type of a variable's values, as `ReaderStep.dtype` gives it."""
         entry = self.entry(name)
         if entry.dtype is None:
-            raise UnsupportedError(f"variable {name!r} is of ADIOS2's type {entry.type!r}, which numpy has not")
+            raise UnsupportedError(f"variable {name!r} is of ADIOS2's type {entry.type!r}, which numpy lacks")
         return entry.dtype
 
     def blocks(self, name: str, step: int) -> Blocks:

@@ -104,7 +104,7 @@ def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | Non
     page.notes += unreadable
     left_out = [name for name in names if name not in wanted]
     if left_out:
-        page.notes.append(f"left out, as the report was asked for others: {', '.join(left_out)}")
+        page.notes.append(f"left out, because the report was asked for others: {', '.join(left_out)}")
     for (name, step), blocks in archives.items():
         errors = [f"block {block['block']}: {block['error']}" for block in blocks if "error" in block]
         if errors and any(variable.name == name for variable in found):
