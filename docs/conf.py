@@ -127,7 +127,7 @@ def read_docstring(app: Sphinx, kind: str, name: str, item: Any, options: Any, l
     section, at = "", 0  # of the section, and the indentation of its entries
     for line, after in zip(lines, [*lines[1:], ""], strict=False):
         text, indentation = line.strip(), _indentation(line)
-        if not text:
+        if not text or text.startswith("Create new instance of "):  # what Python says of named tuples
             result.append("")
             continue
         if code and indentation > 0:
