@@ -28,7 +28,7 @@ class CuszAdios2(CMakePackage, CudaPackage):
     license("BSD-3-Clause")
 
     git = f"file://{Path(__file__).resolve().parents[6]}"  # what is committed there
-    version("0.2.0")
+    version("0.3.0")
 
     variant("adios2", default=True, description="Build the ADIOS2 operator plugin")
     variant("hdf5", default=True, description="Build the HDF5 filter")
