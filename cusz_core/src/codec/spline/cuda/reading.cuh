@@ -20,7 +20,8 @@ struct TileMemory {
         constexpr FullTile<axes> full;
         int last[4] = {static_cast<int>(full.n(0, 0)), 0, 0, 0};
         for (std::uint32_t a = 1; a < axes; ++a) last[a] = static_cast<int>(full.n(0, a)) - 1;
-        return EqualBoxes<FullTile<axes>>::at((1u << axes) - 3, last) / 8 * 8 + 8;
+        using All = EqualBoxes<FullTile<axes>>;
+        return (All::at((1u << axes) - 2, last) - All::begin(1)) / 8 * 8 + 8;
     }
 
     TilePlace place;

@@ -260,13 +260,24 @@ template <class Tile>
 struct EqualBoxes {
     Tile tile;
 
+    // Along the last axis only those have a margin that need it.
+    __device__ static constexpr std::uint32_t length(std::uint32_t c, std::uint32_t a) {
+        return Tile::n(c, a) + (a + 1 < Tile::axes || (a + 1 == Tile::axes && (c >> a & 1) == 0) ? 1 : 0);
+    }
     __device__ static constexpr std::uint32_t stride(std::uint32_t, std::uint32_t a) {
+        if (a >= Tile::axes) return 0; // there is one position
         std::uint32_t stride = 1;
-        for (std::uint32_t b = 0; b < a; ++b) stride *= Tile::n(0, b) + (b < Tile::axes ? 1 : 0);
+        for (std::uint32_t b = 0; b < a; ++b) stride *= length(0, b);
         return stride;
     }
-    __device__ static constexpr std::uint32_t size(std::uint32_t c) { return stride(c, 4); }
-    __device__ static constexpr std::uint32_t begin(std::uint32_t c) { return c * size(c); }
+    __device__ static constexpr std::uint32_t size(std::uint32_t c) {
+        return stride(c, Tile::axes - 1) * length(c, Tile::axes - 1);
+    }
+    __device__ static constexpr std::uint32_t begin(std::uint32_t c) {
+        std::uint32_t at = 0;
+        for (std::uint32_t other = 0; other < c; ++other) at += size(other);
+        return at;
+    }
     __device__ static constexpr std::uint32_t at(std::uint32_t c, const int (&x)[4]) {
         std::uint32_t at = begin(c);
         for (std::uint32_t a = 0; a < 4; ++a) at += static_cast<std::uint32_t>(x[a]) * stride(c, a);
