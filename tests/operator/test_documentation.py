@@ -98,7 +98,7 @@ def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
             with out.step():
                 out.put("temperature", field + i)
     code = "\n".join(examples("python", (DOCS / "guides/tools.md").read_text(encoding="utf-8")))
-    program([sys.executable, "-c", f"{code}\nassert last.shape == (50, 100)"], cwd=tmp_path)
+    program([sys.executable, "-c", code], cwd=tmp_path)
     with cusz_operator.Reader(tmp_path / "smaller.bp") as copy:
         for i, step in enumerate(copy):
             assert step.blocks("temperature")["eb_abs"] == 1e-2
