@@ -168,7 +168,7 @@ void spline() {
                 purpose = lattices[axes - 1][0];
                 find_values(of, nullptr);
                 purpose = coding[axes - 1];
-                find_codes(of, nullptr, nullptr);
+                find_codes(of, nullptr, nullptr, nullptr);
             }
         }
     purpose = "";
