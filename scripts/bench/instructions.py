@@ -34,6 +34,7 @@ DRIVER = Path(__file__).with_suffix(".c")
 OPTIONS = [
     "-DCMAKE_BUILD_TYPE=Release",
     *(f"-DCUSZ_{name}=OFF" for name in ("BUILD_PYTHON", "BUILD_OPERATOR", "BUILD_APPS", "USE_CUDA", "USE_ZSTD")),
+    "-DCUSZ_INSTRUCTION_SETS=avx2",
 ]
 SETS = ("widest", "baseline")  # instruction sets
 DIRECTIONS = ("compress", "decompress")

@@ -183,9 +183,12 @@ def test_the_tests_of_a_source_distribution_run_in_it(made: tuple[Path, str], tm
     with tarfile.open(sdist) as opened:
         opened.extractall(tmp_path, filter="data")
     (folder,) = tmp_path.iterdir()
-    tests = [folder / "tests" / name for name in ("golden", "reference", "unit/test_parameters.py")]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    said = output(sys.executable, "-m", "pytest", "-q", "--rootdir", folder, *tests, env=env)
+    pytest_there = [sys.executable, "-m", "pytest", "-q", "--rootdir", folder]
+    assert re.search(r"^\d+/\d+ tests collected", output(*pytest_there, "--collect-only", folder / "tests", env=env), re.M)
+    # of each kind of what they need: archives, sources that are compiled, documents
+    names = ("golden", "reference/test_format_v2_library.py", "unit/test_parameters.py")
+    said = output(*pytest_there, *(folder / "tests" / name for name in names), env=env)
     assert re.search(r"^\d+ passed", said, re.MULTILINE), said
 
 
