@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -168,7 +169,7 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
 }
 
 // Fields whose archives have several units in several lattices.
-void large_fields(cusz_context* context, bool few) {
+void large_fields(cusz_context* context, std::size_t n_damaged) {
     const std::vector<std::vector<std::uint64_t>> shapes = {{300'000}, {620, 530}, {110'000, 3}, {130, 64, 41}};
     for (std::size_t i = 0; i < shapes.size(); ++i)
         for (const Kind kind : {Kind::smooth, Kind::missing, Kind::jumps}) {
@@ -177,7 +178,7 @@ void large_fields(cusz_context* context, bool few) {
             const Bytes f32 = round_trip<float>(context, c, i), f64 = round_trip<double>(context, c, i);
             for (const Bytes* archive : {&f32, &f64}) {
                 demand(cusz_test::version_of(archive->data.get(), archive->size) == 2, "the spline codec");
-                damage(context, *archive, i, few ? 5 : 50);
+                damage(context, *archive, i, n_damaged);
             }
         }
 }
@@ -349,27 +350,30 @@ void many_blocks(cusz_context* context, bool few) {
 
 } // namespace
 
-// core_test [few]
+// core_test [few|threads]: threads is few without what one thread does alone.
 int main(int argc, char** argv) {
-    const bool few = argc > 1 && std::strcmp(argv[1], "few") == 0;
+    const std::string_view form = argc > 1 ? argv[1] : "";
+    const bool only_threads = form == "threads", few = only_threads || form == "few";
     const std::vector<Case> all = cases(few);
     cusz_context* const context = cusz_create();
     std::size_t damaged = 0, decoded = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
         const Bytes f32 = round_trip<float>(context, all[i], i), f64 = round_trip<double>(context, all[i], i);
-        if (i % 16 != 0) continue;
+        if (i % 16 != 0 || only_threads) continue;
         for (const Bytes* archive : {&f32, &f64}) {
             const std::size_t count = few ? 300 : 1500;
             decoded += damage(context, *archive, i, count);
             damaged += count;
         }
     }
-    large_fields(context, few);
-    words_beyond_the_end(context);
-    structures_of_other_versions(context);
-    packed_blocks(context);
+    large_fields(context, only_threads ? 0 : few ? 5 : 50);
     many_blocks(context, few);
-    logarithms(few);
+    if (!only_threads) {
+        words_beyond_the_end(context);
+        structures_of_other_versions(context);
+        packed_blocks(context);
+        logarithms(few);
+    }
     demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
     cusz_release_scratch(context);
     demand(cusz_scratch_bytes(context) == 0, "scratch is given back");
