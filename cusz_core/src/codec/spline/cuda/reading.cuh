@@ -74,8 +74,8 @@ public:
         if (has_states_ && lane() < lanes_)
             state_ = payload_[first] | static_cast<std::uint32_t>(payload_[first + 1]) << 16;
         window_at_ = words_;
-        window_ = word_at(window_at_ + lane());
-        next_ = word_at(window_at_ + warp_lanes + lane());
+        window_ = word_at(window_at_ + lane()) | word_at(window_at_ + warp_lanes + lane()) << 16;
+        next_ = word_at(window_at_ + 2 * warp_lanes + lane());
         has_states_ = __all_sync(whole_warp, has_states_ && (lane() >= lanes_ || state_ >= v2::rans_low)) != 0;
     }
 
@@ -146,23 +146,62 @@ private:
         const std::uint32_t empty = __ballot_sync(whole_warp, is_empty);
         const std::uint32_t ahead =
             words_ - window_at_ + static_cast<std::uint32_t>(__popc(empty & ((1u << lane()) - 1)));
-        const std::uint32_t near = __shfl_sync(whole_warp, window_, static_cast<int>(ahead % warp_lanes)),
-                            far = __shfl_sync(whole_warp, next_, static_cast<int>(ahead % warp_lanes));
-        if (is_empty) state_ = state_ << 16 | (ahead < warp_lanes ? near : far);
+        const std::uint32_t two = __shfl_sync(whole_warp, window_, static_cast<int>(ahead % warp_lanes));
+        if (is_empty) state_ = __byte_perm(two, state_, ahead < warp_lanes ? 0x5410 : 0x5432);
         words_ += static_cast<std::uint32_t>(__popc(empty));
         if (words_ - window_at_ < warp_lanes) return;
         window_at_ += warp_lanes;
-        window_ = next_;
-        next_ = word_at(window_at_ + warp_lanes + lane());
+        window_ = window_ >> 16 | next_ << 16;
+        next_ = word_at(window_at_ + 2 * warp_lanes + lane());
     }
     __device__ std::uint32_t word_at(std::uint32_t i) const { return i < n_ ? payload_[i] : 0; }
 
     const std::uint16_t* payload_;
     std::uint32_t n_, lanes_, state_ = v2::rans_low, words_, extra_bits_ = 0;
-    // The next words: a lane has one of those from window_at_ on, and of the 32 behind them, which are not waited for.
+    // The next words: a lane has one of those from window_at_ on, above it one of the 32 behind them, and one of those
+    // behind these, which is not waited for.
     std::uint32_t window_at_, window_, next_;
     bool has_states_;
 };
+
+// A code as later phases see it, and as it is stored for value kernels.
+struct ReadCode {
+    std::int32_t value, stored;
+    bool is_missing = false;
+
+    __device__ explicit ReadCode(std::uint32_t symbol)
+        : value(static_cast<std::int32_t>(symbol) - static_cast<std::int32_t>(v2::zero_symbol)), stored(value) {}
+};
+
+// Adds what the symbol alone does not say, and says if it is wrong; by a warp of which some lane has such a symbol.
+// in_field: of the point, which has there what is too large for a code.
+template <class T>
+__device__ void read_rest(ReadCode& code, std::uint32_t symbol, UnitReader& unit, const DeviceLattice<T>& of,
+                          std::int64_t in_field, UnitError& error) {
+    using Bits = typename Traits<T>::Bits;
+    const bool is_code = symbol >= v2::first_bucket && symbol < v2::special;
+    const v2::Meaning meaning = is_code ? v2::meaning_of(symbol) : v2::Meaning{code.value, 0};
+    const std::uint64_t bits = unit.extra(symbol == v2::verbatim ? 8 * sizeof(T) : meaning.extra_bits);
+    code.is_missing = symbol == v2::special || symbol == v2::verbatim;
+    if (is_code) {
+        constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
+        const auto taken = static_cast<std::int32_t>(bits);
+        code.stored = code.value = symbol == v2::escape ? (taken ^ sign) - sign : meaning.first + taken;
+        if (code.value > v2::max_code || code.value < -v2::max_code) error = UnitError::beyond_limit;
+        if (code.value < -32765 || code.value > 32767) {
+            code.stored = large_code;
+            of.field[in_field] = std::bit_cast<T>(static_cast<Bits>(static_cast<std::uint32_t>(code.value)));
+        }
+    } else if (code.is_missing) {
+        code.value = 0;
+        code.stored = symbol == v2::special ? special_code : verbatim_code;
+        if (symbol == v2::verbatim) {
+            const auto given = static_cast<Bits>(bits);
+            if (given == of.quantiser.special) error = UnitError::special_value;
+            of.field[in_field] = std::bit_cast<T>(given);
+        }
+    }
+}
 
 // The tiles of a unit. Returns what is wrong with it.
 template <class T, class Memory, class Tile>
@@ -251,39 +290,15 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
                 const bool is_inside = ClassGroups<Tile>::point(group, half + lane(), x, number);
                 std::uint32_t symbol = v2::zero_symbol;
                 if (is_inside && is_significant) symbol = shared.entry[coded + number];
-                auto value = static_cast<std::int32_t>(symbol) - static_cast<std::int32_t>(v2::zero_symbol);
-                bool missing = false;
-                std::int32_t stored = value;
+                ReadCode read(symbol);
                 if (__any_sync(whole_warp, symbol >= v2::first_bucket)) {
-                    const bool is_code = symbol >= v2::first_bucket && symbol < v2::special;
-                    const v2::Meaning meaning = is_code ? v2::meaning_of(symbol) : v2::Meaning{value, 0};
-                    const std::uint64_t bits = unit.extra(symbol == v2::verbatim ? 8 * sizeof(T) : meaning.extra_bits);
-                    missing = symbol == v2::special || symbol == v2::verbatim;
-                    const auto in_field = static_cast<std::int64_t>(shared.place.field) +
-                                          offset_of<Tile>(c, x, a.of.lattice.field_stride);
-                    if (is_code) {
-                        constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
-                        const auto taken = static_cast<std::int32_t>(bits);
-                        stored = value = symbol == v2::escape ? (taken ^ sign) - sign : meaning.first + taken;
-                        if (value > v2::max_code || value < -v2::max_code) error = UnitError::beyond_limit;
-                        if (value < -32765 || value > 32767) {
-                            stored = large_code;
-                            a.of.field[in_field] = std::bit_cast<T>(
-                                static_cast<typename Traits<T>::Bits>(static_cast<std::uint32_t>(value)));
-                        }
-                    } else if (missing) {
-                        value = 0;
-                        stored = symbol == v2::special ? special_code : verbatim_code;
-                        if (symbol == v2::verbatim) {
-                            const auto given = static_cast<typename Traits<T>::Bits>(bits);
-                            if (given == a.of.quantiser.special) error = UnitError::special_value;
-                            a.of.field[in_field] = std::bit_cast<T>(given);
-                        }
-                    }
+                    const std::int64_t at = static_cast<std::int64_t>(shared.place.field) +
+                                            offset_of<Tile>(c, x, a.of.lattice.field_stride);
+                    read_rest(read, symbol, unit, a.of, at, error);
                 }
                 if (!is_inside) continue;
-                to[number] = static_cast<std::uint16_t>(stored);
-                if constexpr (c != (1u << axes) - 1) code[boxes.at(c, x)] = NearCode::of(value, missing);
+                to[number] = static_cast<std::uint16_t>(read.stored);
+                if constexpr (c != (1u << axes) - 1) code[boxes.at(c, x)] = NearCode::of(read.value, read.is_missing);
             }
         });
         __syncwarp();
