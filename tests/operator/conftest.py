@@ -19,6 +19,7 @@ from support import MPI_ENVIRONMENT, locked, not_installed
 
 HERE = Path(__file__).parent
 RANKS = HERE / "ranks"
+sys.path.insert(0, str(RANKS))  # for `import cases`
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,7 +28,8 @@ def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, st
     """The environment of a program that knows where the plugin is and what the tests share."""
     result = {**os.environ, **MPI_ENVIRONMENT, "ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path())}
     result["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+    folders = [str(HERE.parent), str(RANKS), os.environ.get("PYTHONPATH")]
+    result["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     for name, value in (changes or {}).items():
         if value is None:
             result.pop(name, None)
@@ -65,6 +67,12 @@ def mpirun_command(ranks: int, script: str, *arguments: str | Path) -> list[str 
     if shutil.which("mpirun") is None:
         pytest.fail("mpirun is not on PATH: scripts/setup installs Open MPI (Debian: openmpi-bin)")
     return ["mpirun", "-n", str(ranks), sys.executable, RANKS / script, *arguments]
+
+
+@pytest.fixture(params=["BP5", "BP4"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    """A test that names an engine is run with each of those that write files."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,6 @@ from cusz_operator.writing import output, writer
 
 adios2 = pytest.importorskip("adios2")
 
-ENGINES = ["BP5", "BP4"]
 MESSAGE = "\x1b[1;36m[Thu Nov 26]\x1b[0m it fails"
 
 
@@ -153,7 +152,6 @@ def sample_all(path: Path) -> None:
     assert list(sampling.sampled_variables(path))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("make", [write, other])
 @pytest.mark.parametrize("use", [read_all, inspect_all, sample_all])
 def test_every_call_that_reads(
@@ -173,7 +171,6 @@ def test_every_call_that_reads(
     assert any(errors)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("append", [False, True])
 def test_every_call_that_writes(append: bool, engine: str, calls: Calls, tmp_path: Path) -> None:
     original = tmp_path / "original.bp"

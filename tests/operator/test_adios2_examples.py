@@ -241,7 +241,6 @@ def histograms(field: np.ndarray, ranks: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_pdf_calc(ranks: int, engine: str, examples: Examples, gray_scott_output: Output, tmp_path: Path) -> None:
     """It reads what is compressed, and compresses what it writes."""
     file = gray_scott_output(4, engine=engine)
@@ -310,7 +309,6 @@ def test_sst_passes_no_cells_of_a_memory_selection(
         assert support.violations(gray_scott_original(4)["U"][0], read(tmp_path / "pdf.bp")["U"][0], EB) != []
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_adios2_refuses_a_span_of_a_variable_with_an_operator(
     engine: str, examples: Examples, gray_scott_output: Output, gray_scott_original: Callable, tmp_path: Path
 ) -> None:
@@ -369,7 +367,6 @@ def check_heat_read(read_by_it: list[np.ndarray], file: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_heat_transfer(ranks: int, engine: str, heat_output: Output) -> None:
     """A program whose ADIOS object is static, and lives until the process ends."""
     file = heat_output(ranks, engine)
@@ -378,7 +375,6 @@ def test_heat_transfer(ranks: int, engine: str, heat_output: Output) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_heat_transfers_reader(
     ranks: int, engine: str, examples: Examples, heat_output: Output, tmp_path: Path
 ) -> None:
@@ -406,7 +402,6 @@ def test_heat_transfer_streams(
 # ---------------------------------------------------------------------------------------------------- ADIOS2's tools
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_bpcmp_sees_no_difference_above_the_bound(
     engine: str, adios2_prefix: Path, heat_output: Output, program: Callable
 ) -> None:
@@ -416,7 +411,6 @@ def test_bpcmp_sees_no_difference_above_the_bound(
     assert "DIFFER : VARIABLE : T : STEP : 0" in program([*compare, repr(EB / 10)]).stdout
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_reorganize_keeps_the_values(
     ranks: int, engine: str, adios2_prefix: Path, heat_output: Output, program: Callable, tmp_path: Path

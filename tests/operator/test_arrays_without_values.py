@@ -7,7 +7,6 @@ or, if it is a variable's first block, takes all for single values, and gives ne
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ import cusz_operator as cz
 import support
 
 adios2 = pytest.importorskip("adios2")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 Program = pytest.importorskip("other_program").Program
 
-BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 #: Global shapes, step by step.
 SHAPES: list[list[tuple[int, ...]]] = [
     [(0,), (3,)],
@@ -43,7 +40,6 @@ def field(shape: tuple[int, ...], step: int, dtype: Any = np.float32) -> np.ndar
     return (np.arange(np.prod(shape)).reshape(shape) + 10 * step).astype(dtype)
 
 
-@BY_ENGINE
 @BY_SHAPES
 @pytest.mark.parametrize("options", WANTED, ids=str)
 def test_a_writer(engine: Any, shapes: list[tuple[int, ...]], options: dict[str, Any], tmp_path: Path) -> None:
@@ -83,7 +79,6 @@ def test_a_writer(engine: Any, shapes: list[tuple[int, ...]], options: dict[str,
 CANNOT = pytest.raises(cusz_core.CuszError, match=r"ADIOS2 cannot read 'x'.*its first block has no values")
 
 
-@BY_ENGINE
 @BY_SHAPES
 @pytest.mark.parametrize("eb", [None, 0.0], ids=["plain", "compressed"])
 def test_another_program(engine: str, shapes: list[tuple[int, ...]], eb: float | None, tmp_path: Path) -> None:
@@ -117,7 +112,6 @@ def test_another_program(engine: str, shapes: list[tuple[int, ...]], eb: float |
     assert with_errors == {("x", step) for step, shape in enumerate(shapes) if is_lost and np.prod(shape)}
 
 
-@BY_ENGINE
 @pytest.mark.parametrize("blocks", [[[3], [0], [2]], [[0], [3]], [[0, 3], [2, 0]], [[3, 0]], [[0], [0]]], ids=str)
 def test_blocks_without_a_place(engine: str, blocks: list[list[int]], tmp_path: Path) -> None:
     with Program(tmp_path / "run.bp", engine) as out:

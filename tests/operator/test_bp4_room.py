@@ -106,7 +106,6 @@ def test_damaged_bytes_are_found(tmp_path: Path) -> None:
             run[0].read("x")
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_writer(engine: Any, dtype: Any, tmp_path: Path) -> None:
     """Blocks larger than those of the step before, empty ones first, and arrays without any value."""

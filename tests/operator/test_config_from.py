@@ -25,7 +25,6 @@ from support import F32, F64
 
 adios2 = pytest.importorskip("adios2")
 
-ENGINES = ["BP5", "BP4"]
 T = support.smooth((40, 60, 80), F32)
 V = support.smooth((150, 200), F64, 3) * 1e-9
 
@@ -80,7 +79,7 @@ def _plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cusz_operator.plugin_path()))
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=["BP5", "BP4"])
 def run_bp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp(request.param) / "run.bp"
     write(path, request.param, all_kinds())
@@ -232,7 +231,6 @@ def test_errors(run_bp: Path, config: Callable, capsys: pytest.CaptureFixture[st
     assert "need a run to choose bounds for" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_variables_that_are_compressed_already(engine: str, config: Callable, tmp_path: Path) -> None:
     parameters = cusz_operator.operator_parameters(1e-3)
     io = adios2.Adios().declare_io("out")
@@ -257,7 +255,6 @@ def test_variables_that_are_compressed_already(engine: str, config: Callable, tm
     assert "\nnote  done: already compressed with cusz, bound 0.001\n" in err
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_values_that_may_mean_no_data(engine: str, config: Callable, tmp_path: Path) -> None:
     """A bound from a range with 1e20 in it would ruin the variable."""
     x = V.copy()
@@ -275,7 +272,6 @@ def test_values_that_may_mean_no_data(engine: str, config: Callable, tmp_path: P
     assert (found["sea"].has_statistics, found["V"].has_statistics) == (False, True)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_one_value_everywhere(engine: str, config: Callable, tmp_path: Path) -> None:
     write(tmp_path / "run.bp", engine, [{"mask": np.full((60, 70), 2.0), "V": V}])
     _code, out, err = config(tmp_path / "run.bp", "--format", "xml")
@@ -301,7 +297,6 @@ def boxes() -> list[dict[str, list[NDArray[Any]]]]:
     return steps
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
 def test_estimates_of_small_blocks_come_true(
     boxes: list[dict[str, list[NDArray[Any]]]], engine: str, predictor: str, tmp_path: Path
@@ -336,7 +331,6 @@ def test_undershoots_and_peaks_do_not_hide_a_density(
         assert 'value="pw_rel"' in out, err
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_values_of_many_decades_get_a_bound_of_each(
     boxes: list[dict[str, list[NDArray[Any]]]], engine: str, config: Callable, tmp_path: Path
 ) -> None:
@@ -359,7 +353,6 @@ def test_values_of_many_decades_get_a_bound_of_each(
     assert re.search(f"^note  rho: with this bound, {shares}: --mode pw_rel", err, re.MULTILINE), err
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_names_with_ranges_of_numbers(engine: str, config: Callable, tmp_path: Path) -> None:
     write(tmp_path / "run.bp", engine, [{f"level{n}/rho": V * (n + 1) for n in range(3)}])
     names = ["--variable", "level{0..2}/rho", "--format", "xml"]
@@ -424,7 +417,6 @@ def test_names_with_ranges_of_numbers_and_no_run(capsys: pytest.CaptureFixture[s
     assert "at most 1000 of them" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_integers_are_packed(engine: str, config: Callable, tmp_path: Path) -> None:
     """Exactly, without a bound; not where it saves nothing. What is estimated comes true."""
     mask = (np.indices((60, 70, 40))[0] // 17).astype(np.uint8)
@@ -449,7 +441,6 @@ def test_integers_are_packed(engine: str, config: Callable, tmp_path: Path) -> N
     assert fails(config(tmp_path / "run.bp", "--variable", "z"), 2, "'z' is of type double complex; the operator takes")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_statistics_of_blocks_without_values_do_not_count(engine: str, dtype: np.dtype, tmp_path: Path) -> None:
     """BP5 has the limits of the type for them, BP4 has 0."""
@@ -462,7 +453,6 @@ def test_statistics_of_blocks_without_values_do_not_count(engine: str, dtype: np
     assert variable.sample.limits.max == pytest.approx(float(x[-1]), rel=1e-5)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_blocks_that_adios2_cannot_list(engine: str, tmp_path: Path) -> None:
     """It cannot tell minimum and maximum of such integers in Python, and so not where blocks are, either."""
     mask = (np.indices((60, 70, 40))[0] // 17 + 190).astype(np.uint8)
@@ -500,7 +490,6 @@ def test_samples_are_values_of_the_run(run_bp: Path, predictor: str) -> None:
     assert found["T"].sample.limits.max == pytest.approx(4 * T.max(), rel=1e-6)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 4, 9])
 def test_steps_that_are_looked_at(engine: str, n_steps: int, tmp_path: Path) -> None:
     """Up to three, spread over the run, and in each of them all blocks."""
@@ -511,7 +500,6 @@ def test_steps_that_are_looked_at(engine: str, n_steps: int, tmp_path: Path) -> 
     assert np.unique(variable.sample.x).tolist() == [10.0 * step + block for step in seen for block in range(2)]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_boxes_are_those_of_the_field(engine: str, tmp_path: Path) -> None:
     """Wherever a box lies, its values lie as they do in the field."""
     x = np.arange(90 * 100 * 130, dtype=F64).reshape(90, 100, 130)
@@ -526,7 +514,6 @@ def test_boxes_are_those_of_the_field(engine: str, tmp_path: Path) -> None:
         assert start[0] // 45 == (start[0] + box[0] - 1) // 45, "it lies in one block"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("stats", [0, 1])
 def test_value_ranges(engine: str, stats: int, tmp_path: Path) -> None:
     """ADIOS2's statistics are used where they are there and can be right."""
@@ -543,7 +530,6 @@ def test_value_ranges(engine: str, stats: int, tmp_path: Path) -> None:
     assert not found["infinite"].has_statistics
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_variables_of_some_steps_and_shapes(engine: str, config: Callable, tmp_path: Path) -> None:
     """A variable that comes late, one that grows, empty blocks, one of many dimensions, and only single values."""
     late = {"late": V}
@@ -567,7 +553,6 @@ def test_variables_of_some_steps_and_shapes(engine: str, config: Callable, tmp_p
     assert fails(config(tmp_path / "values.bp"), 1, "no variable of .* has been given a bound")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 def test_little_is_read(engine: str, predictor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However large a block is: ADIOS2 reads from the first to the last value of a selection."""
@@ -592,7 +577,6 @@ def test_little_is_read(engine: str, predictor: str, tmp_path: Path, monkeypatch
 # ----------------------------------------------------------------------------------------------------------- damage
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_files_that_cannot_be_read(engine: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         next(sampled_variables(tmp_path / "none.bp"))

@@ -99,7 +99,6 @@ YAML = """---
 """
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_python_application(engine: str, program: Callable, tmp_path: Path) -> None:
     """Keys and values in any case; nothing but the environment tells the application of the plugin."""
     config, output = tmp_path / "config.yaml", tmp_path / "out.bp"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ import support
 from cusz_core import cli
 
 adios2 = pytest.importorskip("adios2")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 Program = pytest.importorskip("other_program").Program
 
-BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 SHAPE = (40, 30)
 #: Where blocks are, step by step: start and extents.
 BOXES = [[((0, 0), (16, 16)), ((24, 8), (16, 8))], [((8, 8), (16, 16)), ((30, 25), (0, 5))]]
@@ -67,7 +64,6 @@ OF_PROGRAM = ["float32", "float64", "int16", "complex64"]
 WAYS = [(by_writer, dtype) for dtype in OF_WRITER] + [(by_program, dtype) for dtype in OF_PROGRAM]
 
 
-@BY_ENGINE
 @pytest.mark.parametrize(("write", "dtype"), WAYS)
 def test_reading(write: Any, engine: str, dtype: str, tmp_path: Path) -> None:
     write(tmp_path / "run.bp", engine, dtype)
@@ -98,7 +94,6 @@ def test_reading(write: Any, engine: str, dtype: str, tmp_path: Path) -> None:
                 assert np.array_equal(block, support.part(whole, tuple(start), block.shape))
 
 
-@BY_ENGINE
 def test_what_is_covered_everywhere(engine: str, tmp_path: Path) -> None:
     x = support.smooth(SHAPE, support.F32)
     with Program(tmp_path / "run.bp", engine) as out:
@@ -124,7 +119,6 @@ def test_what_is_covered_everywhere(engine: str, tmp_path: Path) -> None:
             run[0].coverage("a", (0, 0), (41, 1))
 
 
-@BY_ENGINE
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_a_difference_counts_what_is_covered(engine: str, dtype: str, tmp_path: Path) -> None:
     by_program(tmp_path / "raw.bp", engine, dtype, None)
@@ -191,7 +185,6 @@ def test_a_fill_that_is_none(dtype: str, fill: Any, tmp_path: Path) -> None:
         run[0].read("x", fill=fill)
 
 
-@BY_ENGINE
 def test_differences_of_blocks_without_a_place(engine: str, tmp_path: Path) -> None:
     parts = [support.smooth((n,), support.F64, n) for n in (30, 0, 20)]
     for name, change in (("a", 0.0), ("b", 0.25)):
@@ -270,7 +263,6 @@ def test_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Of the values that are not 0, 0 become 0, 0 change sign, 0 off by &gt; 1%, 0 off by &gt; 10%." in page
 
 
-@BY_ENGINE
 def test_xarray(engine: Any, tmp_path: Path) -> None:
     """NaN, or of integers the `_FillValue`, of which xarray makes NaN; a chunk for each step, as there is no grid."""
     xarray = pytest.importorskip("xarray")

@@ -152,7 +152,6 @@ def test_whatever_is_put_in_whatever_order(
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_ranks_steps_and_appended_ones(engine: str, mpirun: Callable, captured: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     for _ in range(2):

@@ -15,11 +15,6 @@ from cusz_operator.plugin import Plugin
 LOST = "its values are LOST, and NaN is stored in their place (said once per variable)"
 
 
-@pytest.fixture(params=["BP5", "BP4"])
-def engine(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 def messages_of(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if line.startswith("cusz_operator")]
 

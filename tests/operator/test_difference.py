@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from cusz_core import cli
 from cusz_operator.inspecting import difference
 
 adios2 = pytest.importorskip("adios2")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 Program = pytest.importorskip("other_program").Program
 
 X = support.smooth((20, 30), support.F32)

@@ -58,11 +58,6 @@ print("closed")
 """
 
 
-@pytest.fixture(params=["BP5", "BP4"])
-def engine(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def file(engine: str, python: Callable, tmp_path: Path) -> Path:
     """A file with the variables A and B, compressed, and C, not compressed."""

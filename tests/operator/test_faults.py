@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import faults
 import numpy as np
 import pytest
 
@@ -23,12 +24,8 @@ import cusz_operator as cz
 import formats
 import support
 
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
-import faults
-
 adios2 = pytest.importorskip("adios2")
 
-ENGINES = ("BP5", "BP4")
 RANKS = Path(faults.__file__).parent
 
 
@@ -38,9 +35,8 @@ def logs(path: Path, ranks: int) -> list[list[str]]:
     return [[line for line in text.splitlines() if not line.startswith(("pid", "rss"))] for text in texts]
 
 
-READ_ALL = f"""
+READ_ALL = """
 import sys
-sys.path.insert(0, {str(RANKS)!r})
 import faults
 n, found = faults.check(sys.argv[1], int((sys.argv + ['0'])[2]))
 print(n, *found, sep="\\n")
@@ -72,7 +68,6 @@ FAILURES = {
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, python: Callable, tmp_path: Path) -> None:
     """All ranks raise the same error, and the step may be written once more."""
     path = tmp_path / "run.bp"
@@ -174,7 +169,6 @@ exit $status
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_full_disk(engine: str, ranks: int, program: Callable, python: Callable, tmp_path: Path) -> None:
     """The step that does not fit is refused on all ranks before ADIOS2 writes any of it; a smaller one is written."""
@@ -191,7 +185,6 @@ def test_a_full_disk(engine: str, ranks: int, program: Callable, python: Callabl
 
 @pytest.mark.full
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_path: Path) -> None:
     """Nobody hangs, and no process crashes, even where ADIOS2 cannot close the file; that does not hide why."""
     done = program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "16k", "3", engine, "checked"), check=False)
@@ -344,7 +337,6 @@ print("goes on")
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_file_that_is_removed_while_it_is_written(engine: str, python: Callable, tmp_path: Path) -> None:
     done = python(REMOVED, tmp_path / "run.bp", engine)
     step, close, end = done.stdout.splitlines()
@@ -389,7 +381,6 @@ def require_complete_steps(python: Callable, path: Path) -> int:
 @pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_is_killed(
     engine: str, seed: int, python: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
 ) -> None:
@@ -403,7 +394,6 @@ def test_a_rank_is_killed(
 
 @pytest.mark.mpi
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ENGINES)
 def test_ranks_are_killed_25_times(engine: str, python: Callable, start_ranks: Callable, tmp_path: Path) -> None:
     found = [require_complete_steps(python, killed(start_ranks, tmp_path, 3, engine, seed)) for seed in range(25)]
     print("steps:", sorted(found))
@@ -515,7 +505,6 @@ def read_damaged(engine: str, count: int, mpirun: Callable, program: Callable, f
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_damaged_file_is_an_error_or_right(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
     """Bits, bytes and pieces changed, ends cut off: never other values, shapes or tables, no crash, no endless wait."""
     ends = read_damaged(engine, 25, mpirun, program, tmp_path)
@@ -524,7 +513,6 @@ def test_a_damaged_file_is_an_error_or_right(engine: str, mpirun: Callable, prog
 
 @pytest.mark.mpi
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_file_damaged_in_1000_places(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
     print(engine, read_damaged(engine, 1000, mpirun, program, tmp_path))
 
@@ -616,7 +604,6 @@ def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_pat
 # ------------------------------------------------------------------------------------------------ newer versions
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_an_archive_of_a_newer_version(engine: Any, tmp_path: Path) -> None:
     """The Reader and plain ADIOS2 name the version."""
     x = support.smooth((20, 30), support.F32)
@@ -702,7 +689,6 @@ def require_flat_memory(log: Path, ranks: int) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ENGINES)
 def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> None:
     mpirun(2, "faults.py", "steps", tmp_path / "run.bp", engine, str(STEPS), timeout=500)
     require_flat_memory(tmp_path / "run.bp", 2)

@@ -59,11 +59,6 @@ class Output:
         )
 
 
-@pytest.fixture(params=["BP5", "BP4"])
-def engine(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 def offer(library: Any, archive: bytes, dtype: int = 1, count: tuple[int, ...] = (30, 40), name: bytes = b"T") -> int:
     return library.cusz_operator_offer(
         archive, len(archive), dtype, len(count), (ctypes.c_uint64 * max(len(count), 1))(*count), name

@@ -29,16 +29,10 @@ from cusz_operator.plugin import Plugin
 from cusz_operator.tables import checks
 
 adios2 = pytest.importorskip("adios2")
-ENGINES = ("BP5", "BP4")
 X = support.smooth((20, 30, 40), support.F32)
 REL, ABS = Asked("rel", 1e-3), Asked("abs", 0.01)
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.fixture

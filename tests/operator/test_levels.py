@@ -214,7 +214,6 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_variable(kind: str, engine: Any, tmp_path: Path) -> None:
     x, options = KINDS[kind]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -24,7 +23,6 @@ from cusz_operator.writing.together import Layout, Report, Together
 
 pytest.importorskip("adios2")
 pytest.importorskip("mpi4py")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from counted import KINDS
 from counting import SINGLE, TREES, Call
 

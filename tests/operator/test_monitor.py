@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 APP = Path(__file__).resolve().parents[2] / "apps" / "insitu_monitor.py"
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 
 pytest.importorskip("adios2")
 pytestmark = pytest.mark.mpi

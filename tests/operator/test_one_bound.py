@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +15,6 @@ import cusz_operator as cz
 import support
 
 pytest.importorskip("adios2")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from other_program import Program
 
 X = support.smooth((24, 25), support.F64)

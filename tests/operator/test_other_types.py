@@ -21,7 +21,6 @@ from cusz_operator.writing.blocks import prepare
 
 adios2 = pytest.importorskip("adios2")
 
-BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 EXACT = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))]
 X = support.smooth((20, 30), support.F32)
 
@@ -35,7 +34,6 @@ def exact_values(kind: str) -> np.ndarray:
     return values
 
 
-@BY_ENGINE
 def test_what_is_stored_exactly(engine: Any, tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", engine=engine) as out:
         for n in range(2):
@@ -72,7 +70,6 @@ def test_what_is_stored_exactly(engine: Any, tmp_path: Path) -> None:
         assert np.array_equal(file.read("int16", step_selection=[0, 1]).reshape(20, 30), exact_values("int16"))
 
 
-@BY_ENGINE
 def test_single_values(engine: Any, tmp_path: Path) -> None:
     values: dict[str, Any] = {
         "time": 0.1,
@@ -106,7 +103,6 @@ def test_single_values(engine: Any, tmp_path: Path) -> None:
         ]
 
 
-@BY_ENGINE
 @pytest.mark.parametrize("kind", ["complex64", "complex128"])
 def test_complex_numbers(kind: str, engine: Any, tmp_path: Path) -> None:
     z = (X + 3j * support.smooth((20, 30), support.F32, seed=1)).astype(kind)
@@ -142,7 +138,6 @@ def test_complex_numbers(kind: str, engine: Any, tmp_path: Path) -> None:
         assert {"z/real", "z/imag"} <= set(file.available_variables())
 
 
-@BY_ENGINE
 @pytest.mark.parametrize(("eb", "mode"), [(1e-3, "abs"), (0.01, "rel"), (0.0, "abs"), (1e-9, "abs"), (2.0, "abs")])
 @pytest.mark.parametrize("ranges", [True, False])
 def test_float16(eb: float, mode: Any, ranges: bool, engine: Any, tmp_path: Path) -> None:
@@ -249,7 +244,6 @@ def test_damaged_values_are_found(tmp_path: Path) -> None:
         run[0].verify("ids")
 
 
-@BY_ENGINE
 def test_steps_are_appended(engine: Any, tmp_path: Path) -> None:
     for n in range(2):
         with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine, append=n > 0) as out, out.step():

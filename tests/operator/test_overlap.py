@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import faults
 import numpy as np
 import pytest
 
@@ -19,9 +19,6 @@ import cusz_operator as cz
 import support
 from cusz_operator.writing import background, output
 from fakes import fake_cupy
-
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
-import faults
 
 adios2 = pytest.importorskip("adios2")
 RANKS = Path(faults.__file__).parent
@@ -42,9 +39,8 @@ def logs(path: Path, ranks: int) -> list[list[str]]:
 
 def require_right(python: Callable, path: Path, steps: int) -> int:
     """Reads all that is there, in a process of its own, by the Reader and by plain ADIOS2; returns the steps."""
-    code = f"""
+    code = """
 import sys
-sys.path.insert(0, {str(RANKS)!r})
 import faults
 n, found = faults.check(sys.argv[1], int(sys.argv[2]))
 print(n, *found, sep="\\n")
@@ -320,7 +316,6 @@ def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.full
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_mpi_is_called_by_the_thread_that_calls_the_writer(
     engine: str, of_first_thread: dict[str, str], mpirun: Callable, python: Callable, tmp_path: Path
 ) -> None:
@@ -432,7 +427,6 @@ def test_no_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.full
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_a_rank_is_killed(engine: str, start_ranks: Callable, python: Callable, tmp_path: Path) -> None:
     """The job ends, and the steps before the last one that ended are there."""
     path = tmp_path / "run.bp"

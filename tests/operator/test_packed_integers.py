@@ -16,7 +16,6 @@ adios2 = pytest.importorskip("adios2")
 
 pytestmark = support.needs_zstd
 
-BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 
 
@@ -54,7 +53,6 @@ def write_by_plugin(path: Path, engine: str, mode: Any, **fields: np.ndarray) ->
     out.close()
 
 
-@BY_ENGINE
 @pytest.mark.parametrize("mode", [adios2.Mode.Sync, adios2.Mode.Deferred], ids=lambda mode: mode.name)
 def test_the_plugin_stores_integers_exactly(mode: Any, engine: str, tmp_path: Path, capfd: Any) -> None:
     fields = {kind: field(kind) for kind in KINDS}
@@ -77,7 +75,6 @@ def test_the_plugin_stores_integers_exactly(mode: Any, engine: str, tmp_path: Pa
             assert (info.others, info.asked, info.eb_abs_min) == (0, (), None)
 
 
-@BY_ENGINE
 def test_a_writer_packs_what_it_is_asked_to(engine: Any, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "run.bp"
     given = {"lossless": "zstd"}
@@ -157,7 +154,6 @@ def test_what_cannot_be_asked_for(tmp_path: Path) -> None:
             out.put("ids", field("int32"))
 
 
-@BY_ENGINE
 def test_damage_is_found(engine: Any, tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", engine=engine) as out, out.step():
         out.put("ids", field("int32"), lossless="zstd")

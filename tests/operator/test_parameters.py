@@ -86,7 +86,6 @@ MISTAKES: dict[str, tuple[dict[str, str], str | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_the_plugin_warns_once_and_loses_nothing(engine: str, python: Callable, tmp_path: Path) -> None:
     file = tmp_path / "out.bp"
     sets = {name: parameters for name, (parameters, _, _) in MISTAKES.items()}

@@ -17,7 +17,6 @@ from support import F32, F64
 adios2 = pytest.importorskip("adios2")
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_bounds_relative_to_every_value(engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By a Writer and by the plugin: read by everything, and shown as what they are."""
     x = np.exp2(20 * support.smooth((30, 40), F64)).astype(F32)

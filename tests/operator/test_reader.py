@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from layer import written_by_layer
 
 import cusz_core
 import cusz_operator as cz
 import support
 from cusz_operator.reading.contents import Cache
-
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
-from layer import written_by_layer
 
 pytest.importorskip("adios2")
 
@@ -92,7 +89,6 @@ def test_reading(file: tuple[Path, np.ndarray]) -> None:
         step.read("S")
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_a_shape_that_changes_where_a_variable_is_not_in_every_step(engine: Any, tmp_path: Path) -> None:
     x = support.smooth((30, 40), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
@@ -192,7 +188,6 @@ def test_an_archive_that_two_threads_have_fetched() -> None:
     assert cache._bytes == 60
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_attributes(engine: str, tmp_path: Path) -> None:
     given = {"purpose": "a test", "dt": np.array([0.25]), "n": np.arange(3)}
     with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:

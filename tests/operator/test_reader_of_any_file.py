@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,8 @@ import cusz_operator as cz
 import support
 
 adios2 = pytest.importorskip("adios2")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 Program = pytest.importorskip("other_program").Program
 
-BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 NUMBERS = [*(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"]
 NUMBERS += ["complex64", "complex128"]
 
@@ -30,7 +27,6 @@ def plain(path: Path, name: str, step: int, start: Any = (), count: Any = ()) ->
         return file.read(name, start=list(start), count=list(count), step_selection=[step, 1])
 
 
-@BY_ENGINE
 def test_every_kind_of_variable(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     fields = {kind: np.arange(24).reshape(4, 6).astype(kind) for kind in NUMBERS}
@@ -106,7 +102,6 @@ def test_every_kind_of_variable(engine: str, tmp_path: Path) -> None:
     assert repr(run).endswith("closed>")
 
 
-@BY_ENGINE
 @pytest.mark.parametrize(
     ("shape", "grid", "settings"),
     [
@@ -183,7 +178,6 @@ def test_blocks_of_which_only_some_are_archives(tmp_path: Path) -> None:
         assert run[0].verify("u") == 1
 
 
-@BY_ENGINE
 def test_blocks_that_overlap(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     x = support.smooth((30, 40), support.F32)
@@ -199,7 +193,6 @@ def test_blocks_that_overlap(engine: str, tmp_path: Path) -> None:
         assert support.same_bits(run[0].read("u", (15, 3), (10, 20)), np.ascontiguousarray(whole[15:25, 3:23]))
 
 
-@BY_ENGINE
 def test_a_raw_block_and_empty_ones(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     x = support.random_bits((8, 50), support.F32)

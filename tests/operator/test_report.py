@@ -24,10 +24,8 @@ from cusz_operator.tables.boxes import pieces
 
 adios2 = pytest.importorskip("adios2")
 pytest.importorskip("matplotlib")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 Program = pytest.importorskip("other_program").Program
 
-BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 X = support.smooth((24, 20, 16), support.F32)
 EB = 1e-3
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -141,7 +139,6 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "run.bp"), write(tmp_path / "exact.bp", eb=0.0)
 
 
-@BY_ENGINE
 def test_what_is_in_a_file(engine: str, tmp_path: Path) -> None:
     path = write(tmp_path / "run.bp", engine=engine)
     html = page_of(path)
@@ -347,7 +344,6 @@ def test_a_lossy_original_is_named(runs: tuple[Path, Path]) -> None:
     assert "The spectra are the same." in checked(report.html(page)).words
 
 
-@BY_ENGINE
 def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
     """What the plugin compressed in a program that knows ADIOS2 alone; blocks without a global shape are listed."""
     field = X.astype(np.float64)
@@ -574,7 +570,6 @@ def test_where_a_large_run_has_no_blocks(tmp_path: Path, monkeypatch: pytest.Mon
     assert figures._edges(np.array([7]), 2)[0].tolist() == [6.5, 7.5]
 
 
-@BY_ENGINE
 def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ADIOS2 gives whole archives, and those of the blocks that the plane meets are read."""
     monkeypatch.setattr(collect, "VIEW", 1000)
@@ -725,7 +720,6 @@ def test_a_damaged_file(runs: tuple[Path, Path], tmp_path: Path) -> None:
         report.make(*runs)
 
 
-@BY_ENGINE
 def test_a_damaged_foreign_file(engine: str, tmp_path: Path) -> None:
     """Without block tables all archives are looked at: what is wrong with one is a note."""
     with Program(tmp_path / "run.bp", engine) as out:

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import CASES, problems
 
 import cusz_core
 import cusz_operator
 import support
 from cusz_operator.plugin import Plugin
-
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
-from cases import CASES, problems
 
 adios2 = pytest.importorskip("adios2")
 
@@ -224,22 +222,22 @@ def test_blocks_that_overlap_are_told_apart_or_reported(engine_type: str, tmp_pa
 # ---------------------------------------------------------------------------------------------------------- capture
 
 
-@pytest.fixture(params=["BP5", "BP4"])
-def two_fields(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any, Any, np.ndarray]:
+@pytest.fixture
+def two_fields(engine: str, tmp_path: Path) -> tuple[str, Any, Any, np.ndarray]:
     """The engine's type, IO and open engine of a file with the variables A and B, and their field."""
     field = support.smooth((50, 60), support.F64)
     io = adios2.Adios().declare_io("output")
-    io.set_engine(request.param)
-    engine = io.open(str(tmp_path / "two.bp"), adios2.Mode.Write)
-    engine.begin_step()
+    io.set_engine(engine)
+    opened = io.open(str(tmp_path / "two.bp"), adios2.Mode.Write)
+    opened.begin_step()
     for name in "AB":
         variable = io.define_variable(name, field, field.shape, [0, 0], field.shape)
         variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
-        engine.put(variable, field, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
+        opened.put(variable, field, adios2.Mode.Sync)
+    opened.end_step()
+    opened.close()
     io = adios2.Adios().declare_io("input")
-    return request.param, io, io.open(str(tmp_path / "two.bp"), adios2.Mode.ReadRandomAccess), field
+    return engine, io, io.open(str(tmp_path / "two.bp"), adios2.Mode.ReadRandomAccess), field
 
 
 def test_capture(two_fields: tuple[str, Any, Any, np.ndarray]) -> None:

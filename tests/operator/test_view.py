@@ -158,7 +158,6 @@ def test_values_that_are_no_numbers() -> None:
 
 
 @pytest.mark.parametrize("mode", ["abs", "pw_rel"])
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_fill_values_are_not_drawn(engine: Any, mode: Any, tmp_path: Path) -> None:
     filled = X[0].copy()
     filled[:8, :16] = 1e20

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cases import values
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layer import LAYER_CASES, bound, problems, written_by_layer
 
 import cusz_core
 import cusz_operator as cz
@@ -23,13 +24,8 @@ from cusz_operator.tables import boxes as blocks
 from cusz_operator.writing import compression
 from field_kinds import KINDS
 
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
-from cases import values
-from layer import LAYER_CASES, bound, problems, written_by_layer
-
 adios2 = pytest.importorskip("adios2")
 WRITERS = (1, 2, 4)
-ENGINES = ("BP5", "BP4")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +39,7 @@ def by_layer(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Call
         if ranks not in done:
             mpirun(ranks, "layer_write.py", *(word for file in files for word in (file, file.stem.split("_")[1])))
             done.add(ranks)
-        return files[ENGINES.index(engine)]
+        return files[("BP5", "BP4").index(engine)]
 
     return write
 
@@ -58,7 +54,6 @@ def steps_of(path: Path) -> int:
 
 @pytest.mark.quick(2)
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("ranks", WRITERS)
 def test_plain_adios2_reads_every_value_within_the_bound_of_the_whole_field(
     ranks: int, engine: str, by_layer: Callable
@@ -74,7 +69,6 @@ def test_plain_adios2_reads_every_value_within_the_bound_of_the_whole_field(
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 def test_the_bound_does_not_depend_on_the_number_of_writers(engine: str, by_layer: Callable) -> None:
     for ranks in WRITERS:
         seen = {name: set() for name in (case.name for case in LAYER_CASES)}
@@ -88,7 +82,6 @@ def test_the_bound_does_not_depend_on_the_number_of_writers(engine: str, by_laye
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 def test_what_was_asked_is_known(engine: str, by_layer: Callable) -> None:
     """Of all ranks together, some of which have no block of a variable."""
     for ranks in WRITERS:
@@ -107,7 +100,6 @@ def test_what_was_asked_is_known(engine: str, by_layer: Callable) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 def test_the_block_table(engine: str, by_layer: Callable) -> None:
     path = by_layer(4, engine)
     archives = [block for block in cz.inspect_bp(path) if not cz.tables.blocktable.is_table(block["variable"])]
@@ -188,7 +180,6 @@ def write_one(path: Path, x: np.ndarray, **options: Any) -> None:
         out.put("T", x)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_append(engine: Any, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     for i in range(3):
@@ -308,7 +299,6 @@ def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
         out.put("n", np.arange(10))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     write_one(tmp_path / "run.bp", x, eb=1e-3, engine=engine)
@@ -433,7 +423,6 @@ OF_MANY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("how", OF_MANY)
 def test_many_blocks_are_compressed_as_each_of_them_alone(
@@ -695,7 +684,6 @@ def test_a_rank_that_fails(ranks: int, engine: str, mpirun: Callable, tmp_path: 
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("engine", ENGINES)
 def test_an_archive_that_is_not_stored(engine: str, mpirun: Callable, tmp_path: Path) -> None:
     """The step has begun, and is left out all the same; nothing can be written after it."""
     done = mpirun(3, "layer_failures.py", tmp_path, engine, "hand-over", timeout=60)
@@ -800,7 +788,6 @@ def plain(path: Path, engine: str, name: str, array: np.ndarray) -> None:
         stream.end_step()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("first", ["none", "zstd"])
 def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: Path) -> None:
     """ADIOS2 could not read the file any more: it crashes, or waits for ever."""
@@ -832,7 +819,6 @@ def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: P
             assert np.abs(step.read("z") - (x + 1j * x)).max() < 2e-3
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_types_cannot_change_by_appending(engine: Any, tmp_path: Path) -> None:
     """ADIOS2 would read other values, or crash, or not find the file's variables any more."""
     path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
@@ -882,7 +868,6 @@ def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) 
         assert np.abs(run[2].read("y") - y).max() <= 1e-3
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_what_adios2_wrote_alone_cannot_be_continued_compressed(engine: Any, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     for name, array in (("x", x), ("n", np.arange(600).reshape(20, 30))):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,15 @@ import support
 pytest.importorskip("adios2")
 dask = pytest.importorskip("dask")
 xarray = pytest.importorskip("xarray")
-sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 Program = pytest.importorskip("other_program").Program
 
-BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 X = support.smooth((40, 30), support.F32)
 
 
-@pytest.fixture(params=["BP5", "BP4"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def written(engine: Any, tmp_path: Path) -> Path:
     """By a Writer: U in two blocks and V at all of three steps, W at the last two, once at the second; x and y."""
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=request.param) as out:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
         out.attribute("title", "a run")
         out.attribute("U/dimensions", "y x")
         out.attribute("U/unit", "K")
@@ -131,7 +128,6 @@ def test_the_engine_is_found_by_the_name_of_the_file(written: Path, tmp_path: Pa
         xarray.open_dataset(tmp_path / "none.bp", engine="cusz")
 
 
-@BY_ENGINE
 def test_a_file_of_another_program(engine: str, tmp_path: Path) -> None:
     with Program(tmp_path / "run.bp", engine) as out:
         u = out.variable("u", X, X.shape, 1e-3)
@@ -179,8 +175,8 @@ FILL = np.float32(1e20)
 MASKED = np.where(X.mean() < X, X, FILL)
 
 
-@pytest.fixture(params=["BP5", "BP4"])
-def conventional(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def conventional(engine: Any, tmp_path: Path) -> Path:
     """By a Writer, with attributes of the CF conventions: fill values, packed integers, times and coordinates."""
     attributes = {
         "T/_FillValue": 1e20,  # a double, though T is of float
@@ -192,7 +188,7 @@ def conventional(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         "time/units": "hours since 2000-01-01",
         "lasts/units": "hours",
     }
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=request.param) as out:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
         for name, value in attributes.items():
             out.attribute(name, value)
         for n in range(3):
@@ -312,7 +308,6 @@ def test_a_fill_value_has_the_type_of_its_variable(tmp_path: Path, given: Any, k
         assert (type(found), found) == (type(kept), kept)
 
 
-@BY_ENGINE
 def test_groups(engine: str, tmp_path: Path) -> None:
     """As openPMD has them: a group for each iteration, names of axes at the record, other attributes above."""
     with Program(tmp_path / "run.bp", engine) as out:
