@@ -49,18 +49,9 @@ def steps_of(log: Path, rank: int = 0) -> int:
     return sum(line.startswith("step ") for line in said(log, rank))
 
 
-CHECK = f"""
-import sys
-sys.path.insert(0, {str(RANKS)!r})
-import faults
-n, found = faults.check(sys.argv[1], int(sys.argv[2]))
-print(n, *found, sep="\\n")
-"""
-
-
 def require_right(cluster: Cluster, path: Path, steps: int) -> int:
     """Reads all that is there, by the Reader and by plain ADIOS2, on node0; returns the steps."""
-    n, *found = cluster.run(0, [sys.executable, "-c", CHECK, path, str(steps)]).splitlines()
+    n, *found = cluster.run(0, script("faults.py", "check", path, str(steps))).splitlines()
     assert not found, found
     return int(n)
 

@@ -102,6 +102,20 @@ def mpirun() -> Run:
 
 
 @pytest.fixture(scope="session")
+def require_right() -> Callable[[Path, int], int]:
+    """Reads all that ranks/faults.py has written, in a process of its own, by the Reader and by plain ADIOS2; returns
+    the steps, of which there have to be so many at least."""
+
+    def read(path: Path, steps: int) -> int:
+        command = [sys.executable, RANKS / "faults.py", "check", path, str(steps)]
+        n, *found = run(command, timeout=60).stdout.splitlines()
+        assert not found, found
+        return int(n)
+
+    return read
+
+
+@pytest.fixture(scope="session")
 def bpls() -> str:
     """The program."""
     path = shutil.which("bpls", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))

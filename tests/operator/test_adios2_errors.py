@@ -19,7 +19,9 @@ from cusz_operator.reading import input as reader_input
 from cusz_operator.tables import statistics
 from cusz_operator.writing import output, writer
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 MESSAGE = "\x1b[1;36m[Thu Nov 26]\x1b[0m it fails"
 
@@ -96,20 +98,14 @@ def write(path: Path, engine: Any, *, append: bool = False) -> None:
 
 def other(path: Path, engine: str) -> None:
     """A file that another program wrote: without block tables, and with a variable that only one step has."""
-    io = adios2.Adios().declare_io("other")
-    io.set_engine(engine)
-    io.define_attribute("title", "t")
     x = support.smooth((40, 50), support.F32)
-    engine_of_file = io.open(str(path), adios2.Mode.Write)
-    for step in range(2):
-        engine_of_file.begin_step()
-        for name in ("T", "late")[: 1 + step]:
-            variable = io.inquire_variable(name) or io.define_variable(name, x, x.shape, [0, 0], x.shape)
-            engine_of_file.put(variable, x, adios2.Mode.Sync)
-        variable = io.inquire_variable("local") or io.define_variable("local", x, [], [], x.shape)
-        engine_of_file.put(variable, x, adios2.Mode.Sync)
-        engine_of_file.end_step()
-    engine_of_file.close()
+    with Program(path, engine) as out:
+        out.io.define_attribute("title", "t")
+        for step in range(2):
+            with out.step():
+                for name in ("T", "late")[: 1 + step]:
+                    out.put(name, x)
+                out.put("local", x, ())
 
 
 def error_of(work: Callable[[], object]) -> Exception | None:

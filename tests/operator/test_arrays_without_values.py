@@ -17,8 +17,8 @@ import cusz_core
 import cusz_operator as cz
 import support
 
-adios2 = pytest.importorskip("adios2")
-Program = pytest.importorskip("other_program").Program
+pytest.importorskip("adios2")
+from other_program import Program
 
 #: Global shapes, step by step.
 SHAPES: list[list[tuple[int, ...]]] = [
@@ -84,14 +84,10 @@ CANNOT = pytest.raises(cusz_core.CuszError, match=r"ADIOS2 cannot read 'x'.*its 
 def test_another_program(engine: str, shapes: list[tuple[int, ...]], eb: float | None, tmp_path: Path) -> None:
     """What ADIOS2 cannot read is an error, and no other variable's."""
     with Program(tmp_path / "run.bp", engine) as out:
-        x = out.variable("x", field((1,), 0), shapes[0], eb)
-        beside = out.variable("beside", field((4,), 0), (4,), eb)
         for step, shape in enumerate(shapes):
-            out.engine.begin_step()
-            x.set_shape(list(shape))
-            out.put(x, field(shape, step), [0] * len(shape))
-            out.put(beside, field((4,), step))
-            out.engine.end_step()
+            with out.step():
+                out.put("x", field(shape, step), eb=eb)
+                out.put("beside", field((4,), step), eb=eb)
     is_lost = engine == "BP4" and not any(shapes[0]) and any(map(any, shapes))
     with cz.Reader(tmp_path / "run.bp") as run:
         assert "beside" in repr(run)
@@ -115,13 +111,10 @@ def test_another_program(engine: str, shapes: list[tuple[int, ...]], eb: float |
 @pytest.mark.parametrize("blocks", [[[3], [0], [2]], [[0], [3]], [[0, 3], [2, 0]], [[3, 0]], [[0], [0]]], ids=str)
 def test_blocks_without_a_place(engine: str, blocks: list[list[int]], tmp_path: Path) -> None:
     with Program(tmp_path / "run.bp", engine) as out:
-        x = out.io.define_variable("x", field((1,), 0), [], [], [blocks[0][0]])
         for step, counts in enumerate(blocks):
-            out.engine.begin_step()
-            for count in counts:
-                x.set_selection([[], [count]])
-                out.put(x, field((count,), step))
-            out.engine.end_step()
+            with out.step():
+                for count in counts:
+                    out.put("x", field((count,), step), ())
     with cz.Reader(tmp_path / "run.bp") as run:
         for step, counts in enumerate(blocks):
             for number, count in enumerate(counts):

@@ -14,7 +14,9 @@ import cusz_core
 import cusz_operator as cz
 import support
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 SIZES = [1, 3, 7, 50, 100, 201, 500, 1000, 4100, 9000]
 
@@ -23,38 +25,19 @@ def write(
     path: Path, sizes: list[int], ndim: int, mode: Any, dtype: Any = np.float32, name: str = "io", statistics: int = 1
 ) -> list[np.ndarray]:
     """One block of random values a step, each with as much room as BP4 leaves it."""
-    adios = adios2.Adios()
-    io = adios.declare_io(name)
-    io.set_engine("BP4")
-    io.set_parameters({"StatsLevel": str(statistics)})
-    variable = io.define_variable("x", np.zeros(1, dtype), [1] * ndim, [0] * ndim, [1] * ndim)
-    variable.add_operation(cz.define_operator(adios, eb=0.0))
-    engine = io.open(str(path), adios2.Mode.Write)
-    fields = []
-    for number, size in enumerate(sizes):
-        shape = (*(1,) * (ndim - 1), size)
-        fields.append(support.random_bits(shape, np.dtype(dtype), seed=number))
-        engine.begin_step()
-        variable.set_shape(list(shape))
-        variable.set_selection([[0] * ndim, list(shape)])
-        engine.put(variable, fields[-1], mode)
-        engine.end_step()
-    engine.close()
+    fields = [support.random_bits((*(1,) * (ndim - 1), n), np.dtype(dtype), seed=i) for i, n in enumerate(sizes)]
+    with Program(path, "BP4", io=name, StatsLevel=str(statistics)) as out:
+        out.how = mode
+        for field in fields:
+            with out.step():
+                out.put("x", field, eb=0.0)
     return fields
 
 
 def written(path: Path, x: np.ndarray, eb: float, mode: Any = "abs", **options: Any) -> Any:
     """A step of one block; what is known of it."""
-    adios = adios2.Adios()
-    io = adios.declare_io("o")
-    io.set_engine("BP4")
-    variable = io.define_variable("x", x, x.shape, [0] * x.ndim, x.shape)
-    variable.add_operation(cz.define_operator(adios, eb, mode, **options))
-    engine = io.open(str(path), adios2.Mode.Write)
-    engine.begin_step()
-    engine.put(variable, x, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
+    with Program(path, "BP4", io="o") as out, out.step():
+        out.put("x", x, eb=eb, mode=mode, **options)
     (block,) = cz.inspect_bp(path)
     return block
 

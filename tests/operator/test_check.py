@@ -20,7 +20,10 @@ from cusz_core import cli
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_operator.configuring import files as configuration
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+from other_program import Program
+
+RANKS = Path(__file__).parent / "ranks"
 
 PLUGIN = '<parameter key="PluginName" value="cusz"/><parameter key="PluginLibrary" value="cusz_operator"/>'
 BOUND = '<parameter key="accuracy" value="1e-3"/>'
@@ -142,41 +145,32 @@ def test_an_operator_that_is_defined_once(tmp_path: Path) -> None:
     assert report.ios[0].variables == {"T": 1e-3, "U": 1e-5}
 
 
-NUMBERED = """
-import sys
-import adios2
-import numpy as np
-
-io = adios2.Adios(sys.argv[1]).declare_io("simulation")
-T = np.linspace(0, 1, 5000).astype(sys.argv[3])
-engine = io.open(sys.argv[2], adios2.Mode.Write)
-engine.begin_step()
-for name in ("T", "level0/T", "level2/T", "T/level"):
-    engine.put(io.define_variable(name, T, T.shape, [0], T.shape), T)
-engine.end_step()
-engine.close()
-"""
+def write_numbered(path: Path, configuration: Path, dtype: str, n: int = 5000) -> None:
+    """T, alone and of levels, by a program with a configuration file."""
+    with Program(path, None, io="simulation", configuration=configuration) as out, out.step():
+        for name in ("T", "level0/T", "level2/T", "T/level"):
+            out.put(name, np.linspace(0, 1, n).astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
-def test_an_operation_without_a_bound_is_for_integers(python: Callable, dtype: str, tmp_path: Path) -> None:
+def test_an_operation_without_a_bound_is_for_integers(dtype: str, tmp_path: Path) -> None:
     text = config(VARIABLE.replace(BOUND, ""))
     alone = checked(text, tmp_path)
     assert alone.problems == []
     assert (
         "no error bound is given (parameter 'accuracy'): blocks are stored raw, unless they are of" in alone.notes[-1]
     )
-    python(NUMBERED, tmp_path / "adios2.xml", tmp_path / "run.bp", dtype)
+    write_numbered(tmp_path / "run.bp", tmp_path / "adios2.xml", dtype)
     report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
     assert ["no error bound is given" in problem for problem in report.problems] == [True] * (dtype == "float64")
     assert (report.variables[0].compressed == 1) == (dtype == "int32")
 
 
-def test_variables_like_those_of_the_configuration(python: Callable, tmp_path: Path) -> None:
+def test_variables_like_those_of_the_configuration(tmp_path: Path) -> None:
     """Levels that a run has only later; ADIOS2 takes no wildcards."""
     text = config(VARIABLE.replace('"T"', '"level0/T"'))
     checked(text, tmp_path)
-    python(NUMBERED, tmp_path / "adios2.xml", tmp_path / "run.bp", "float64")
+    write_numbered(tmp_path / "run.bp", tmp_path / "adios2.xml", "float64")
     report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
     assert report.problems == []
     assert report.notes == []
@@ -201,17 +195,15 @@ def test_variables_like_those_of_the_configuration(python: Callable, tmp_path: P
     assert not any("level3/T" in problem for problem in report.problems)
 
 
-def test_what_is_not_compressed_beside_what_is(
-    python: Callable, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_is_not_compressed_beside_what_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Integers and small variables are worth no warning, nor is a configuration without operations."""
 
-    def found(inside: str, name: str, dtype: str = "float32", program: str = NUMBERED) -> cusz_operator.Report:
+    def found(inside: str, name: str, dtype: str = "float32", n: int = 5000) -> cusz_operator.Report:
         checked(config(inside), tmp_path)
-        python(program, tmp_path / "adios2.xml", tmp_path / name, dtype)
+        write_numbered(tmp_path / name, tmp_path / "adios2.xml", dtype, n)
         return cusz_operator.check(tmp_path / name, tmp_path / "adios2.xml")
 
-    assert found(VARIABLE, "small.bp", program=NUMBERED.replace("5000", "1023")).warnings == []
+    assert found(VARIABLE, "small.bp", n=1023).warnings == []
     assert found("", "plain.bp").warnings == []
     report = found(compressed("level0/T"), "integers.bp", "int64")
     assert report.warnings == []
@@ -232,22 +224,7 @@ def test_bp4_and_memory_selections(engine: str, tmp_path: Path) -> None:
     assert report.problems == []
 
 
-APPLICATION = """
-import sys
-import adios2
-import numpy as np
-
-io = adios2.Adios(sys.argv[1]).declare_io("simulation")
-T = np.linspace(0, 1, 5000)
-variable = io.define_variable("T", T, T.shape, [0], T.shape)
-engine = io.open(sys.argv[2], adios2.Mode.Write)
-engine.begin_step()
-engine.put(variable, T)
-engine.end_step()
-engine.close()
-"""
-
-# A configuration, what check says of it, and what it does to the application above: it is refused by an exception, the
+# A configuration, what check says of it, and what it does to configured.py: it is refused by an exception, the
 # process is ended, or it is ignored (T is not compressed as it should be).
 MISTAKES = {
     "not_xml": ("<adios-config>", "not well-formed XML: no element found", "refused"),
@@ -304,7 +281,16 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
     assert any(words in problem for problem in problems), problems
 
     output = tmp_path / "out.bp"
-    done = program([sys.executable, "-c", APPLICATION, tmp_path / "adios2.xml", output], check=False)
+    np.save(tmp_path / "T.npy", np.linspace(0, 1, 5000))
+    command = [
+        sys.executable,
+        RANKS / "configured.py",
+        tmp_path / "adios2.xml",
+        "simulation",
+        tmp_path / "T.npy",
+        output,
+    ]
+    done = program(command, check=False)
     assert outcome == ("ended" if done.returncode < 0 else "refused" if done.returncode else "ignored"), done.stderr
     if outcome == "ignored" and name != "inline":  # which writes no file
         (block,) = cusz_operator.inspect_bp(output)
@@ -361,24 +347,15 @@ def test_a_name_that_adios2_does_not_read(tmp_path: Path) -> None:
 FIELD = support.smooth((40, 50), support.F32)
 
 
-def write(path: Path, config_file: Path | None, engine_type: str | None = None) -> None:
+def write(path: Path, config_file: Path | None) -> None:
     """A run of a program: T, U and noise as floats, n as integers, a single value, and nothing, at two steps."""
-    adios = adios2.Adios(str(config_file)) if config_file else adios2.Adios()
-    io = adios.declare_io("simulation")
-    if engine_type:
-        io.set_engine(engine_type)
     noise = 1e6 * np.random.default_rng(0).standard_normal(500).astype(np.float32)
     arrays = {"T": FIELD, "U": FIELD.astype(np.float64), "noise": noise, "n": np.arange(30), "nothing": FIELD[:0]}
-    variables = {name: io.define_variable(name, a, a.shape, [0] * a.ndim, a.shape) for name, a in arrays.items()}
-    time = io.define_variable("time", np.zeros(1))
-    engine = io.open(str(path), adios2.Mode.Write)
-    for _ in range(2):
-        engine.begin_step()
-        for name, variable in variables.items():
-            engine.put(variable, arrays[name])
-        engine.put(time, np.ones(1))
-        engine.end_step()
-    engine.close()
+    with Program(path, None, io="simulation", configuration=config_file) as out:
+        for _ in range(2):
+            with out.step():
+                for name, array in (arrays | {"time": 1.0}).items():
+                    out.put(name, array)
 
 
 def test_a_run_that_is_as_it_should_be(engine: str, tmp_path: Path) -> None:
@@ -538,13 +515,9 @@ def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, capsys: pyte
     names = [f"level{level}/{name}" for level in range(12) for name in ("rho", "u")]
     asked = [*names[:20], *(f"part{n}/x" for n in range(30))]
     xml.write_text(config("".join(map(compressed, asked))), encoding="utf-8")
-    io = adios2.Adios(str(xml)).declare_io("simulation")
-    engine = io.open(str(run), adios2.Mode.Write)
-    engine.begin_step()
-    for name in names:
-        engine.put(io.define_variable(name, FIELD, FIELD.shape, [0, 0], FIELD.shape), FIELD)
-    engine.end_step()
-    engine.close()
+    with Program(run, None, io="simulation", configuration=xml) as out, out.step():
+        for name in names:
+            out.put(name, FIELD)
     assert cli.main(["check", str(run), str(xml)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith(": level{0..9}/rho (0.001), level{0..9}/u (0.001), part{0..29}/x (0.001)")

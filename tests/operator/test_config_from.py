@@ -23,7 +23,8 @@ from cusz_operator.configuring.proposal import Goal, propose
 from cusz_operator.configuring.sampling import SampledVariable, sampled_variables
 from support import F32, F64
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+from other_program import Program
 
 T = support.smooth((40, 60, 80), F32)
 V = support.smooth((150, 200), F64, 3) * 1e-9
@@ -38,24 +39,14 @@ def write(
     configuration: Path | None = None,
 ) -> None:
     """A run of a program: arrays are written as two blocks along their first axis, lists of arrays as local arrays."""
-    io = (adios2.Adios(str(configuration)) if configuration else adios2.Adios()).declare_io("SimulationOutput")
-    io.set_engine(engine_type)
-    io.set_parameters({"StatsLevel": str(stats)})
-    engine = io.open(str(path), adios2.Mode.Write)
-    for step in steps:
-        engine.begin_step()
-        for name, values in step.items():
-            first = values[0] if isinstance(values, list) else values
-            shape = [] if isinstance(values, list) or np.ndim(values) == 0 else list(values.shape)
-            variable = io.inquire_variable(name) or io.define_variable(
-                name, np.atleast_1d(first), shape, [0] * len(shape), [] if np.ndim(first) == 0 else list(first.shape)
-            )
-            for block, start in _blocks(values):
-                if np.ndim(block):
-                    variable.set_selection([start, list(block.shape)])
-                engine.put(variable, np.ascontiguousarray(np.atleast_1d(block)), adios2.Mode.Sync)
-        engine.end_step()
-    engine.close()
+    given = {"configuration": configuration, "StatsLevel": str(stats)}
+    with Program(path, engine_type, io="SimulationOutput", **given) as out:
+        for step in steps:
+            with out.step():
+                for name, values in step.items():
+                    is_placed = not isinstance(values, list) and np.ndim(values) > 0
+                    for block, start in _blocks(values):
+                        out.put(name, block, np.shape(values) if is_placed else (), start or None)
 
 
 def _blocks(values: Any) -> list[tuple[NDArray[Any], list[int]]]:
@@ -232,18 +223,9 @@ def test_errors(run_bp: Path, config: Callable, capsys: pytest.CaptureFixture[st
 
 
 def test_variables_that_are_compressed_already(engine: str, config: Callable, tmp_path: Path) -> None:
-    parameters = cusz_operator.operator_parameters(1e-3)
-    io = adios2.Adios().declare_io("out")
-    io.set_engine(engine)
-    writer = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
-    done = io.define_variable("done", T, T.shape, [0, 0, 0], T.shape)
-    done.add_operation_string("plugin", parameters)
-    raw = io.define_variable("raw", T, T.shape, [0, 0, 0], T.shape)
-    writer.begin_step()
-    writer.put(done, T, adios2.Mode.Sync)
-    writer.put(raw, T, adios2.Mode.Sync)
-    writer.end_step()
-    writer.close()
+    with Program(tmp_path / "run.bp", engine) as out, out.step():
+        out.put("done", T, eb=1e-3)
+        out.put("raw", T)
     code, out, err = config(tmp_path / "run.bp", "--format", "xml")
     assert (code, list(bounds_of(out))) == (0, ["raw"])
     assert "\nnote  done: left out: already compressed with cusz, bound 0.001\n" in err

@@ -19,6 +19,7 @@ import support
 pytestmark = pytest.mark.mpi
 
 APPS = Path(__file__).parents[2] / "apps"
+CONFIGURED = [sys.executable, Path(__file__).parent / "ranks" / "configured.py"]
 EB = 1e-3
 SIZE = ["40", "30", "50", "20", "10"]
 
@@ -67,23 +68,6 @@ def test_cpp_application(suffix: str, predictor: str | None, programs: Path, pro
         assert predictor is None or b["predictor"] == predictor
 
 
-APPLICATION = """
-import sys
-import adios2
-import numpy as np
-
-config, output = sys.argv[1:]
-io = adios2.Adios(config).declare_io("simulation")
-T = np.load(output + ".npy")
-U = io.define_variable("T", T, T.shape, [0, 0], T.shape)
-engine = io.open(output, adios2.Mode.Write)
-for step in range(2):
-    engine.begin_step()
-    engine.put(U, T)
-    engine.end_step()
-engine.close()
-"""
-
 YAML = """---
 - IO: "simulation"
   Engine:
@@ -101,11 +85,11 @@ YAML = """---
 
 def test_python_application(engine: str, program: Callable, tmp_path: Path) -> None:
     """Keys and values in any case; nothing but the environment tells the application of the plugin."""
-    config, output = tmp_path / "config.yaml", tmp_path / "out.bp"
+    config, field_file, output = (tmp_path / name for name in ("config.yaml", "T.npy", "out.bp"))
     config.write_text(YAML.format(engine=engine), encoding="utf-8")
     field = support.smooth((70, 90), support.F32)
-    np.save(f"{output}.npy", field)
-    done = program([sys.executable, "-c", APPLICATION, config, output])
+    np.save(field_file, field)
+    done = program([*CONFIGURED, config, "simulation", field_file, output])
     assert "cusz" not in done.stderr
 
     blocks = list(cusz_operator.inspect_bp(output))
@@ -131,11 +115,11 @@ def test_bpls_tells_minimum_and_maximum(
 ) -> None:
     """With what `cusz config` prints, they are those of the values that were put."""
     command = [sys.executable, "-m", "cusz_core", "config", "--variable", "T", "--eb", "0.1", "--io", "simulation"]
-    config, output = tmp_path / f"config.{form}", tmp_path / "out.bp"
+    config, field_file, output = (tmp_path / name for name in (f"config.{form}", "T.npy", "out.bp"))
     command += ["--engine", engine, "--format", form, "--predictor", predictor]
     config.write_text(program(command).stdout, encoding="utf-8")
-    np.save(f"{output}.npy", np.linspace(-2.5, 3.75, 6400, dtype=np.float32).reshape(80, 80))
-    program([sys.executable, "-c", APPLICATION, config, output])
+    np.save(field_file, np.linspace(-2.5, 3.75, 6400, dtype=np.float32).reshape(80, 80))
+    program([*CONFIGURED, config, "simulation", field_file, output])
     (block, _) = cusz_operator.inspect_bp(output)
     assert (block["operator"], block["kind"], block["version"]) == ("cusz", "tiled", version)
     (line,) = program(["bpls", "-l", output]).stdout.splitlines()

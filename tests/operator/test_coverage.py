@@ -15,8 +15,8 @@ import cusz_operator as cz
 import support
 from cusz_core import cli
 
-adios2 = pytest.importorskip("adios2")
-Program = pytest.importorskip("other_program").Program
+pytest.importorskip("adios2")
+from other_program import Program
 
 SHAPE = (40, 30)
 #: Where blocks are, step by step: start and extents.
@@ -51,12 +51,10 @@ def by_writer(path: Path, engine: Any, dtype: str) -> None:
 
 def by_program(path: Path, engine: Any, dtype: str, eb: float | None = EB) -> None:
     with Program(path, engine) as out:
-        x = out.variable("x", field(dtype, 0), SHAPE, eb)
         for step in range(2):
-            out.engine.begin_step()
-            for start, part in parts(dtype, step):
-                out.put(x, part, start)
-            out.engine.end_step()
+            with out.step():
+                for start, part in parts(dtype, step):
+                    out.put("x", part, SHAPE, start, eb)
 
 
 OF_WRITER = ["float32", "float64", "float16", "complex64", "bool", "int16"]
@@ -96,16 +94,12 @@ def test_reading(write: Any, engine: str, dtype: str, tmp_path: Path) -> None:
 
 def test_what_is_covered_everywhere(engine: str, tmp_path: Path) -> None:
     x = support.smooth(SHAPE, support.F32)
-    with Program(tmp_path / "run.bp", engine) as out:
-        whole, twice, empty = (out.variable(n, x, s) for n, s in [("a", SHAPE), ("b", SHAPE), ("e", (0, 5))])
-        number = out.io.define_variable("n", np.zeros(1))
-        out.engine.begin_step()
-        out.put(whole, x, (0, 0))
-        out.put(twice, x[:25], (0, 0))
-        out.put(twice, x[15:35], (15, 0))
-        out.put(empty, x[:0, :5], (0, 0))
-        out.put(number, np.ones(1))
-        out.engine.end_step()
+    with Program(tmp_path / "run.bp", engine) as out, out.step():
+        out.put("a", x)
+        out.put("b", x[:25], SHAPE)
+        out.put("b", x[15:35], SHAPE, (15, 0))
+        out.put("e", x[:0, :5])
+        out.put("n", 1.0)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert run[0].is_covered("a")
         assert run[0].coverage("a").all()
@@ -144,12 +138,9 @@ def test_a_difference_counts_what_is_covered(engine: str, dtype: str, tmp_path: 
 def test_values_that_only_one_run_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Are differences, also where what is missing reads as what is there: 0."""
     for name, boxes in (("a", [0, 8]), ("b", [0])):
-        with Program(tmp_path / f"{name}.bp") as out:
-            state = out.variable("state", np.zeros(16, np.int32), (16,))
-            out.engine.begin_step()
+        with Program(tmp_path / f"{name}.bp") as out, out.step():
             for start in boxes:
-                out.put(state, np.zeros(8, np.int32), (start,))
-            out.engine.end_step()
+                out.put("state", np.zeros(8, np.int32), (16,), (start,))
     (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=0)
     assert (one.values, one.different, one.beyond, one.fails) == (16, 8, 8, True)
     pytest.importorskip("matplotlib")
@@ -161,12 +152,9 @@ def test_a_huge_shape_with_few_blocks(tmp_path: Path) -> None:
     """What is looked at are blocks: the shape would take 140 TB."""
     x = support.smooth((8, 8, 8), support.F32)
     for name, starts in (("a", (0, 8192)), ("overlapping", (0, 4))):
-        with Program(tmp_path / f"{name}.bp") as out:
-            rho = out.variable("rho", x, (32768,) * 3)
-            out.engine.begin_step()
+        with Program(tmp_path / f"{name}.bp") as out, out.step():
             for start in starts:
-                out.put(rho, x, (start,) * 3)
-            out.engine.end_step()
+                out.put("rho", x, (32768,) * 3, (start,) * 3)
     (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "a.bp", eb=0)
     assert (one.values, one.fails) == (1024, False)
     with cz.Reader(tmp_path / "overlapping.bp") as run:
@@ -188,13 +176,9 @@ def test_a_fill_that_is_none(dtype: str, fill: Any, tmp_path: Path) -> None:
 def test_differences_of_blocks_without_a_place(engine: str, tmp_path: Path) -> None:
     parts = [support.smooth((n,), support.F64, n) for n in (30, 0, 20)]
     for name, change in (("a", 0.0), ("b", 0.25)):
-        with Program(tmp_path / f"{name}.bp", engine) as out:
-            x = out.io.define_variable("x", parts[0], [], [], [30])
-            out.engine.begin_step()
+        with Program(tmp_path / f"{name}.bp", engine) as out, out.step():
             for part in parts:
-                x.set_selection([[], [len(part)]])
-                out.put(x, part + change * (np.arange(len(part)) == 19) * (len(part) == 20))
-            out.engine.end_step()
+                out.put("x", part + change * (np.arange(len(part)) == 19) * (len(part) == 20), ())
     (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=0.2)
     assert (one.values, one.different, one.beyond, one.largest, one.at) == (50, 1, 1, 0.25, (2, 19))
     (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=0.25)

@@ -22,6 +22,10 @@ import support
 from cusz_operator.reading import contents, datafiles
 from cusz_operator.reading.datafiles import DataFiles, Place, StoredVariable, places_of
 
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
+
 
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
@@ -40,7 +44,6 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def plain(path: Path, name: str, step: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """A variable as ADIOS2 reads it."""
-    adios2 = pytest.importorskip("adios2")
     if math.prod(shape) == 0:
         return np.zeros(shape, dtype)
     with adios2.FileReader(str(path)) as run:
@@ -219,20 +222,10 @@ def test_tables_are_read_for_another_variable_if_that_pays(
 
 def test_a_program_that_appends(file: tuple[Path, np.ndarray], captured: list[Any]) -> None:
     """Its blocks have no tables, and may lie anywhere."""
-    adios2 = pytest.importorskip("adios2")
     path, x = file
-    adios = adios2.Adios()
-    operator = cz.define_operator(adios, eb=1e-3)
-    io = adios.declare_io("other")
-    io.set_parameters({"StatsLevel": "1"})
-    engine = io.open(str(path), adios2.Mode.Append)
-    engine.begin_step()
-    for name in ("T17", "T00"):
-        variable = io.define_variable(name, x, list(x.shape), [0, 0], list(x.shape))
-        variable.add_operation(operator)
-        engine.put(variable, x, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
+    with Program(path, mode="Append", StatsLevel="1") as other, other.step():
+        for name in ("T17", "T00"):
+            other.put(name, x, eb=1e-3)
     with cz.Reader(path) as run:
         for step in run:
             assert not support.violations(x, step.read("T00"), 1e-3)

@@ -65,15 +65,9 @@ def by_command_line(x: NDArray[Any], folder: Path, **options: str) -> bytes:
 
 def by_plugin(x: NDArray[Any], folder: Path, **options: str) -> bytes:
     """As a configuration file has it. Returns the file's data."""
-    adios2 = pytest.importorskip("adios2")
-    io = adios2.Adios().declare_io("output")
-    variable = io.define_variable("x", x, x.shape, [0] * x.ndim, x.shape)
-    plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": repr(EB)}
-    variable.add_operation_string("plugin", {**plugin, **options})
-    with adios2.Stream(io, str(folder / "plugin.bp"), "w") as stream:
-        stream.begin_step()
-        stream.write(variable, x)
-        stream.end_step()
+    program = pytest.importorskip("other_program").Program(folder / "plugin.bp")
+    with program, program.step():
+        program.put("x", x, eb=EB, **options)
     return (folder / "plugin.bp/data.0").read_bytes()
 
 

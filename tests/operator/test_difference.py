@@ -16,8 +16,8 @@ import support
 from cusz_core import cli
 from cusz_operator.inspecting import difference
 
-adios2 = pytest.importorskip("adios2")
-Program = pytest.importorskip("other_program").Program
+pytest.importorskip("adios2")
+from other_program import Program
 
 X = support.smooth((20, 30), support.F32)
 
@@ -27,15 +27,12 @@ def raw(tmp_path: Path) -> Path:
     """By a program: u, v, ids, z at three steps, a text and a number."""
     with Program(tmp_path / "raw.bp") as out:
         arrays = {"u": X, "v": X.astype(np.float64), "ids": np.arange(40), "z": (X + 2j * X).astype(np.complex64)}
-        variables = {name: out.variable(name, array, array.shape) for name, array in arrays.items()}
-        text, number = out.io.define_variable("text", ""), out.io.define_variable("t", np.zeros(1))
         for n in range(3):
-            out.engine.begin_step()
-            for name, array in arrays.items():
-                out.put(variables[name], array + array.dtype.type(n))
-            out.engine.put(text, "same", adios2.Mode.Sync)
-            out.put(number, np.array([n / 2]))
-            out.engine.end_step()
+            with out.step():
+                for name, array in arrays.items():
+                    out.put(name, array + array.dtype.type(n))
+                out.put("text", "same")
+                out.put("t", n / 2)
     return tmp_path / "raw.bp"
 
 
@@ -90,11 +87,8 @@ def test_special_values_must_be_the_same(tmp_path: Path) -> None:
     a = np.array([np.nan, np.inf, 1, 1, -0.0, 3e38], np.float32)
     b = np.array([np.nan, np.inf, np.nan, 2, 0.0, -3e38], np.float32)
     for name, values in (("a", a), ("b", b)):
-        with Program(tmp_path / f"{name}.bp") as out:
-            variable = out.variable("x", values, values.shape)
-            out.engine.begin_step()
-            out.put(variable, values)
-            out.engine.end_step()
+        with Program(tmp_path / f"{name}.bp") as out, out.step():
+            out.put("x", values)
     paths = tmp_path / "a.bp", tmp_path / "b.bp"
     (one,) = cz.compare_runs(*paths, eb=1.0)
     assert (one.different, one.beyond, one.at) == (4, 2, (5,))
@@ -174,11 +168,8 @@ def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
 def test_bytes_are_listed(tmp_path: Path) -> None:
     """ADIOS2's interface to Python fails when it tells of their blocks."""
     values = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    with Program(tmp_path / "run.bp") as out:
-        variable = out.variable("bytes", values, values.shape)
-        out.engine.begin_step()
-        out.put(variable, values)
-        out.engine.end_step()
+    with Program(tmp_path / "run.bp") as out, out.step():
+        out.put("bytes", values)
     (block,) = cz.inspect_bp(tmp_path / "run.bp")
     assert (block["count"], block["operator"]) == ((16, 16), "none or other")
     with cz.Reader(tmp_path / "run.bp") as run:

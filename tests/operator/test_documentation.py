@@ -110,22 +110,10 @@ def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
 def test_configuration(language: str, program: Callable, tmp_path: Path) -> None:
     (config,) = examples(language)
     (tmp_path / f"config.{language}").write_text(config, encoding="utf-8")
-    code = """
-import sys
-import textwrap
-import adios2
-import numpy as np
-io = adios2.Adios(sys.argv[1]).declare_io("SimulationOutput")
-x = np.linspace(0, 1, 5000)
-T = io.define_variable("T", x, x.shape, [0], x.shape)
-engine = io.open(sys.argv[2], adios2.Mode.Write)
-engine.begin_step()
-engine.put(T, x)
-engine.end_step()
-engine.close()
-"""
-    program([sys.executable, "-c", code, tmp_path / f"config.{language}", tmp_path / "run.bp"])
-    (block,) = cusz_operator.inspect_bp(tmp_path / "run.bp")
+    np.save(tmp_path / "T.npy", np.linspace(0, 1, 5000))
+    command = [sys.executable, Path(__file__).parent / "ranks" / "configured.py", tmp_path / f"config.{language}"]
+    program([*command, "SimulationOutput", tmp_path / "T.npy", tmp_path / "run.bp"])
+    block, _ = cusz_operator.inspect_bp(tmp_path / "run.bp")
     assert (block["kind"], block["eb"], block["mode"]) == ("tiled", 1e-3, "abs")
 
 

@@ -10,29 +10,9 @@ from pathlib import Path
 import pytest
 
 import cusz_operator
-
-LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
-
-WRITE = """
-import sys
-import adios2
 import support
 
-file, engine_type = sys.argv[1:]
-io = adios2.Adios().declare_io("output")
-io.set_engine(engine_type)
-field = support.smooth((50, 60), support.F32)
-engine = io.open(file, adios2.Mode.Write)
-engine.begin_step()
-for name, operated in ("A", True), ("B", True), ("C", False):
-    variable = io.define_variable(name, field, field.shape, [0, 0], field.shape)
-    if operated:
-        plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3", "predictor": "lorenzo"}
-        variable.add_operation_string("plugin", plugin)
-    engine.put(variable, field, adios2.Mode.Sync)
-engine.end_step()
-engine.close()
-"""
+LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 
 # Reads A, B and C, each after the failures of those before it.
 READ = """
@@ -59,11 +39,12 @@ print("closed")
 
 
 @pytest.fixture
-def file(engine: str, python: Callable, tmp_path: Path) -> Path:
+def file(engine: str, tmp_path: Path) -> Path:
     """A file with the variables A and B, compressed, and C, not compressed."""
-    path = tmp_path / "written.bp"
-    python(WRITE, path, engine)
-    return path
+    with pytest.importorskip("other_program").Program(tmp_path / "written.bp", engine) as out, out.step():
+        for name, eb in (("A", 1e-3), ("B", 1e-3), ("C", None)):
+            out.put(name, support.smooth((50, 60), support.F32), eb=eb, predictor="lorenzo")
+    return tmp_path / "written.bp"
 
 
 def nowhere(tmp_path: Path) -> dict[str, str]:

@@ -18,36 +18,18 @@ from typing import Any
 import faults
 import numpy as np
 import pytest
+from faults import logs
 
 import cusz_core
 import cusz_operator as cz
 import formats
 import support
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 RANKS = Path(faults.__file__).parent
-
-
-def logs(path: Path, ranks: int) -> list[list[str]]:
-    """What the ranks of faults.py have said, without their numbers."""
-    texts = [Path(f"{path}.rank{rank}").read_text(encoding="utf-8") for rank in range(ranks)]
-    return [[line for line in text.splitlines() if not line.startswith(("pid", "rss"))] for text in texts]
-
-
-READ_ALL = """
-import sys
-import faults
-n, found = faults.check(sys.argv[1], int((sys.argv + ['0'])[2]))
-print(n, *found, sep="\\n")
-"""
-
-
-def require_right(python: Callable, path: Path, steps: int) -> int:
-    """Reads all that is there, in a process of its own, by the Reader and by plain ADIOS2; returns the steps."""
-    n, *found = python(READ_ALL, path, str(steps), timeout=60).stdout.splitlines()
-    assert not found, found
-    return int(n)
 
 
 # ------------------------------------------------------------------------------------------------ a rank that fails
@@ -68,7 +50,7 @@ FAILURES = {
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
-def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, python: Callable, tmp_path: Path) -> None:
+def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
     """All ranks raise the same error, and the step may be written once more."""
     path = tmp_path / "run.bp"
     mpirun(3, "faults.py", "fail", path, engine, *FAILURES, timeout=60)
@@ -80,7 +62,7 @@ def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, python: Call
         assert error.startswith(f"error {kind}: ")
         assert f"step {step} of this Writer is not written: rank 2: " in error
         assert message in error
-    assert require_right(python, path, len(FAILURES)) == len(FAILURES)
+    assert require_right(path, len(FAILURES)) == len(FAILURES)
 
 
 @pytest.mark.mpi
@@ -101,7 +83,7 @@ def test_names_that_differ_between_ranks(mpirun: Callable, tmp_path: Path) -> No
 @pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
 @pytest.mark.parametrize(("ranks", "victim"), [(1, 0), (3, 0), (3, 2), (4, 1)])
 def test_a_rank_that_fails_anywhere(
-    ranks: int, victim: int, overlap: bool, mpirun: Callable, python: Callable, tmp_path: Path
+    ranks: int, victim: int, overlap: bool, mpirun: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
     """Between any two exchanges: no rank waits for ever, all get the same error, and steps after it are written."""
     path = tmp_path / "run.bp"
@@ -170,7 +152,7 @@ exit $status
 @pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_a_full_disk(engine: str, ranks: int, program: Callable, python: Callable, tmp_path: Path) -> None:
+def test_a_full_disk(engine: str, ranks: int, program: Callable, require_right: Callable, tmp_path: Path) -> None:
     """The step that does not fit is refused on all ranks before ADIOS2 writes any of it; a smaller one is written."""
     program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", str(ranks), engine, "checked"))
     told = logs(tmp_path / "run.bp", ranks)
@@ -180,7 +162,7 @@ def test_a_full_disk(engine: str, ranks: int, program: Callable, python: Callabl
     assert n >= 3
     assert (before, after, closed) == ([f"step {i}" for i in range(n)], f"step {n}", "closed")
     assert f"step {n} of this Writer is not written: rank 0: the disk is full: the step needs up to" in error
-    assert require_right(python, tmp_path / "run.bp", n + 1) == n + 1
+    assert require_right(tmp_path / "run.bp", n + 1) == n + 1
 
 
 @pytest.mark.full
@@ -200,7 +182,7 @@ def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_
 @pytest.mark.mpi
 @pytest.mark.parametrize(("engine", "ranks"), [("BP5", 1), ("BP4", 1), ("BP4", 3)])
 def test_a_disk_that_is_fuller_than_it_says(
-    engine: str, ranks: int, program: Callable, python: Callable, tmp_path: Path
+    engine: str, ranks: int, program: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
     """Where ADIOS2 itself fails, the error is told, and a job with ranks that it leaves waiting ends."""
     command = in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", str(ranks), engine, "unchecked")
@@ -213,13 +195,13 @@ def test_a_disk_that_is_fuller_than_it_says(
     assert "No space left on device" in text
     if ranks > 1:
         assert "ADIOS2 left other ranks waiting: the job is aborted" in text
-    assert require_right(python, tmp_path / "run.bp", len(complete)) == len(complete)
+    assert require_right(tmp_path / "run.bp", len(complete)) == len(complete)
 
 
 @pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("how", ["unchecked", "unchecked, asynchronous"])
-def test_a_rank_that_does_not_come_back(how: str, program: Callable, python: Callable, tmp_path: Path) -> None:
+def test_a_rank_that_does_not_come_back(how: str, program: Callable, require_right: Callable, tmp_path: Path) -> None:
     """In BP5, with several ranks on a node, a rank whose write fails stays in ADIOS2, and waits there for ranks that
     wait for it. The job ends all the same, and says so. (After ADIOS2 2.12 it comes back, if it writes at once.)"""
     done = program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", "3", "BP5", how), check=False)
@@ -238,7 +220,7 @@ def test_a_rank_that_does_not_come_back(how: str, program: Callable, python: Cal
     )
     assert any(all(part in done.stderr for part in parts) for parts in (waited, failed)), done.stderr
     complete = n - how.endswith("asynchronous")
-    assert require_right(python, tmp_path / "run.bp", complete) >= complete
+    assert require_right(tmp_path / "run.bp", complete) >= complete
 
 
 #: A watch over a call that keeps the interpreter's lock, beside a process that does something in the folder.
@@ -295,8 +277,8 @@ mkdir "$1/disk"
 mount -t tmpfs none "$1/disk"
 cp -r "$1/run.bp" "$1/disk"
 mount -o remount,ro "$1/disk"
-{sys.executable} -c "$3" "$1/disk/run.bp"
-LOG="$1/log" timeout -k 5 60 mpirun -n 3 {sys.executable} {RANKS}/faults.py steps "$1/disk/$4" "$2" 1
+{sys.executable} {RANKS}/faults.py check "$1/disk/run.bp"
+LOG="$1/log" timeout -k 5 60 mpirun -n 3 {sys.executable} {RANKS}/faults.py steps "$1/disk/$3" "$2" 1
 """
 
 
@@ -306,8 +288,7 @@ LOG="$1/log" timeout -k 5 60 mpirun -n 3 {sys.executable} {RANKS}/faults.py step
 def test_a_read_only_disk(engine: str, name: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
     """It can be read from, and writing is refused on all ranks before ADIOS2 tries it."""
     mpirun(1, "faults.py", "steps", tmp_path / "run.bp", engine, "2", timeout=60)
-    command = in_own_mounts(ON_A_READ_ONLY_DISK, tmp_path, engine, READ_ALL, name)
-    done = program(command, check=False)
+    done = program(in_own_mounts(ON_A_READ_ONLY_DISK, tmp_path, engine, name), check=False)
     assert done.stdout.splitlines() == ["2"]
     told = logs(tmp_path / "log", 3)
     assert told == [told[0]] * 3
@@ -370,32 +351,34 @@ def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: i
     return path
 
 
-def require_complete_steps(python: Callable, path: Path) -> int:
+def require_complete_steps(require_right: Callable, path: Path) -> int:
     """Every step whose end rank 0 came back from is there and right, and so is whatever else is there."""
     complete = [line for line in logs(path, 1)[0] if line.startswith("step")]
     if not path.exists() or not complete:
         return 0
-    return require_right(python, path, len(complete))
+    return require_right(path, len(complete))
 
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rank_is_killed(
-    engine: str, seed: int, python: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
+    engine: str, seed: int, require_right: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
 ) -> None:
     path = killed(start_ranks, tmp_path, 3, engine, seed)
-    n = require_complete_steps(python, path)
+    n = require_complete_steps(require_right, path)
     # Another job may go on from there.
     if n > 0:
         mpirun(2, "faults.py", "steps", path, engine, "3", str(n), timeout=60)
-        assert require_right(python, path, n + 3) == n + 3
+        assert require_right(path, n + 3) == n + 3
 
 
 @pytest.mark.mpi
 @pytest.mark.long
-def test_ranks_are_killed_25_times(engine: str, python: Callable, start_ranks: Callable, tmp_path: Path) -> None:
-    found = [require_complete_steps(python, killed(start_ranks, tmp_path, 3, engine, seed)) for seed in range(25)]
+def test_ranks_are_killed_25_times(engine: str, require_right: Callable, start_ranks: Callable, tmp_path: Path) -> None:
+    found = [
+        require_complete_steps(require_right, killed(start_ranks, tmp_path, 3, engine, seed)) for seed in range(25)
+    ]
     print("steps:", sorted(found))
     assert len(set(found)) > 5, "they were not killed at different moments"
 
@@ -549,10 +532,8 @@ def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
     with cz.Writer(path, eb=1e-3, append=True) as out, out.step():
         out.put("T", x + 3)
     assert {step for step, _ in cz.tables.checks.verify(path)} == {0, 1, 2, 3}
-    with adios2.Stream(str(path), "a") as stream:
-        stream.begin_step()
-        stream.write("other", np.ones(3), [3], [0], [3])
-        stream.end_step()
+    with Program(path, mode="Append") as other, other.step():
+        other.put("other", np.ones(3))
     with cz.Reader(path) as run:
         assert len(run) == 5
         for step in range(4):
@@ -626,21 +607,12 @@ def test_an_archive_of_a_newer_version(engine: Any, tmp_path: Path) -> None:
         plain.read("T")
 
 
-def write_plainly(path: Path, table: np.ndarray, shape: list[int] | None = None) -> None:
+def write_plainly(path: Path, table: np.ndarray) -> None:
     """A variable T, and for its block table what is given, by plain ADIOS2."""
     x = support.smooth((20, 30), support.F32)
-    io = adios2.Adios().declare_io("output")
-    io.set_parameters({"StatsLevel": "0"})
-    variable = io.define_variable("T", x, x.shape, [0, 0], x.shape)
-    variable.add_operation_string("plugin", cz.operator_parameters(eb=1e-3))
-    shape = list(table.shape) if shape is None else shape
-    rows = io.define_variable(cz.tables.blocktable.table_name("T"), table, shape, [0] * len(shape), shape)
-    engine = io.open(str(path), adios2.Mode.Write)
-    engine.begin_step()
-    engine.put(variable, x, adios2.Mode.Sync)
-    engine.put(rows, table, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
+    with Program(path, StatsLevel="0") as out, out.step():
+        out.put("T", x, eb=1e-3)
+        out.put(cz.tables.blocktable.table_name("T"), table)
 
 
 TABLES = {

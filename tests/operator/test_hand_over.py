@@ -18,7 +18,9 @@ import support
 from cusz_operator import PluginError
 from cusz_operator.plugin import MAX_NDIM, Plugin, PutRange
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 FIELD = support.smooth((30, 40), support.F32)
@@ -26,18 +28,13 @@ MAX_OFFERS = 256  # cusz_operator.h
 UNKNOWN = 3
 
 
-class Output:
+class Output(Program):
     """A file with the compressed variable T of shape (60, 40)."""
 
     def __init__(self, path: Path, engine: str, stats_level: int = 0) -> None:
-        self.adios = adios2.Adios()
-        operator = cusz_operator.define_operator(self.adios, eb=0.0)
-        self.io = self.adios.declare_io("output")
-        self.io.set_engine(engine)
-        self.io.set_parameters({"StatsLevel": str(stats_level)})
+        super().__init__(path, engine, StatsLevel=str(stats_level))
         self.variable = self.io.define_variable("T", FIELD, [60, 40], [0, 0], [60, 40])
-        self.variable.add_operation(operator)
-        self.engine = self.io.open(str(path), adios2.Mode.Write)
+        self.variable.add_operation(cusz_operator.define_operator(self.adios, eb=0.0))
         self.engine.begin_step()
 
     def put_at(self, start: tuple[int, ...], count: tuple[int, ...]) -> Callable[[int], object]:

@@ -28,7 +28,10 @@ from cusz_operator.inspecting.variables import Asked, BlockError, _Tally
 from cusz_operator.plugin import Plugin
 from cusz_operator.tables import checks
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
+
 X = support.smooth((20, 30, 40), support.F32)
 REL, ABS = Asked("rel", 1e-3), Asked("abs", 0.01)
 
@@ -65,26 +68,16 @@ def write_steps(path: Path, engine: Any = "BP5") -> None:
 
 def write_plainly(path: Path, engine: str = "BP5") -> list[float]:
     """By the plugin and Lorenzo: two steps of T (rel, two blocks), P (plain) and the number s. Returns T's bounds."""
-    adios = adios2.Adios()
-    io = adios.declare_io("output")
-    io.set_engine(engine)
-    T = io.define_variable("T", X, [40, 30, 40], [0, 0, 0], X.shape)
-    T.add_operation(cz.define_operator(adios, 1e-3, "rel", predictor="lorenzo"))
-    P = io.define_variable("P", np.zeros(7, np.int32), [7], [0], [7])
-    s = io.define_variable("s", np.zeros(1))
-    opened = io.open(str(path), adios2.Mode.Write)
     bounds = []
-    for step in range(2):
-        opened.begin_step()
-        for block in range(2):
-            field = X * np.float32(1 + step + 2 * block)
-            T.set_selection([[20 * block, 0, 0], X.shape])
-            opened.put(T, field, adios2.Mode.Sync)
-            bounds.append(support.absolute_bound(field, 1e-3, "rel"))
-        opened.put(P, np.zeros(7, np.int32), adios2.Mode.Sync)
-        opened.put(s, np.zeros(1), adios2.Mode.Sync)
-        opened.end_step()
-    opened.close()
+    with Program(path, engine) as out:
+        for step in range(2):
+            with out.step():
+                for block in range(2):
+                    field = X * np.float32(1 + step + 2 * block)
+                    out.put("T", field, (40, 30, 40), (20 * block, 0, 0), 1e-3, mode="rel", predictor="lorenzo")
+                    bounds.append(support.absolute_bound(field, 1e-3, "rel"))
+                out.put("P", np.zeros(7, np.int32))
+                out.put("s", 0.0)
     return bounds
 
 
@@ -158,19 +151,10 @@ def write_blocks(path: Path, n: int, kind: str) -> None:
 
     If "overlapping", the first row of each is also the last row of the one before; if "local", they have no place.
     """
-    adios = adios2.Adios()
-    io = adios.declare_io("output")
-    whole = ([], []) if kind == "local" else ([2 * n, 40], [0, 0])
-    u = io.define_variable("u", ROWS, *whole, ROWS.shape)
-    if kind != "uncompressed":
-        u.add_operation(cz.define_operator(adios, 1e-3))
-    with io.open(str(path), adios2.Mode.Write) as opened:
-        opened.begin_step()
+    with Program(path) as out, out.step():
         for i in range(n):
-            if kind != "local":
-                u.set_selection([[i if kind == "overlapping" else 2 * i, 0], ROWS.shape])
-            opened.put(u, ROWS + np.float32(i), adios2.Mode.Sync)
-        opened.end_step()
+            place = ((), None) if kind == "local" else ((2 * n, 40), (i if kind == "overlapping" else 2 * i, 0))
+            out.put("u", ROWS + np.float32(i), *place, eb=None if kind == "uncompressed" else 1e-3)
 
 
 @pytest.mark.parametrize("call", [cz.inspect_bp, cz.inspect_variables])
@@ -383,16 +367,11 @@ def test_a_file_without_compression(engine: str, tmp_path: Path, inspect: Run) -
 
 def test_a_file_of_bp5_that_was_continued_without_the_operation(tmp_path: Path, inspect: Run) -> None:
     """ADIOS2 cannot read its later steps, and only says std::bad_alloc."""
-    for mode in "wa":
-        adios = adios2.Adios()
-        io = adios.declare_io("output")
-        io.set_engine("BP5")
-        variable = io.define_variable("U", X, X.shape, [0, 0, 0], X.shape)
-        if mode == "w":
-            variable.add_operation(cz.define_operator(adios, 1e-3))
-        with adios2.Stream(io, str(tmp_path / "run.bp"), mode) as stream:
-            for _ in stream.steps(2):
-                stream.write(variable, X)
+    for mode, eb in (("Write", 1e-3), ("Append", None)):
+        with Program(tmp_path / "run.bp", mode=mode) as out:
+            for _ in range(2):
+                with out.step():
+                    out.put("U", X, eb=eb)
     code, _, err = inspect(tmp_path / "run.bp")
     assert code != 0
     assert "a variable has an operation in some steps and none in later ones" in err
@@ -437,16 +416,8 @@ def test_what_others_add_to_a_writers_file(tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     with cz.Writer(path, eb=1e-3, mode="rel", parameters={"StatsLevel": 0}, predictor="lorenzo") as out, out.step():
         out.put("U", X)
-    adios = adios2.Adios()
-    io = adios.declare_io("output")
-    io.set_parameters({"StatsLevel": "0"})
-    U = io.define_variable("U", X, X.shape, [0, 0, 0], X.shape)
-    U.add_operation(cz.define_operator(adios, 0.01, predictor="lorenzo"))
-    opened = io.open(str(path), adios2.Mode.Append)
-    opened.begin_step()
-    opened.put(U, X, adios2.Mode.Sync)
-    opened.end_step()
-    opened.close()
+    with Program(path, mode="Append", StatsLevel="0") as other, other.step():
+        other.put("U", X, eb=0.01, predictor="lorenzo")
     (u,) = cz.inspect_variables(path)
     assert (u.steps, u.blocks, u.asked, u.predictors) == ((0, 1), 2, (REL, ABS), {"lorenzo": 2})
     assert u.eb_abs_max == max(0.01, support.absolute_bound(X, 1e-3, "rel"))

@@ -19,6 +19,7 @@ import support
 from cusz_operator.reading.levels import level_of
 
 pytest.importorskip("adios2")
+from other_program import Program
 
 SHAPE = (64, 72, 80)
 
@@ -229,14 +230,11 @@ def test_every_kind_of_variable(kind: str, engine: Any, tmp_path: Path) -> None:
 
 
 def test_what_other_programs_wrote(tmp_path: Path) -> None:
-    adios2 = pytest.importorskip("adios2")
     x = support.smooth((30, 40), support.F64)
-    with adios2.Stream(str(tmp_path / "run.bp"), "w") as out:
-        out.begin_step()
-        out.write("U", x[:14], x.shape, [0, 0], [14, 40])
-        out.write("U", x[14:], x.shape, [14, 0], [16, 40])
-        out.write("n", 3)
-        out.end_step()
+    with Program(tmp_path / "run.bp") as out, out.step():
+        out.put("U", x[:14], x.shape)
+        out.put("U", x[14:], x.shape, (14, 0))
+        out.put("n", 3)
     with cz.Reader(tmp_path / "run.bp") as run:
         level = run[0].level("U", 1)
         assert support.same_bits(run[0].read("U", level=1), picked(x, level))
@@ -244,12 +242,9 @@ def test_what_other_programs_wrote(tmp_path: Path) -> None:
 
 
 def test_blocks_without_a_place(tmp_path: Path) -> None:
-    adios2 = pytest.importorskip("adios2")
     x = support.smooth((30, 41), support.F64)
-    with adios2.Stream(str(tmp_path / "run.bp"), "w") as out:
-        out.begin_step()
-        out.write("p", x, [], [], x.shape)
-        out.end_step()
+    with Program(tmp_path / "run.bp") as out, out.step():
+        out.put("p", x, ())
     with cz.Reader(tmp_path / "run.bp") as run:
         assert support.same_bits(run[0].read("p", block=0, level=2), np.ascontiguousarray(x[::4, ::4]))
         with pytest.raises(cusz_core.ParameterError, match="level is 9; "):

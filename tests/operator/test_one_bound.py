@@ -38,11 +38,8 @@ def by_writer(folder: Path, eb: float) -> float:
 
 
 def by_plugin(folder: Path, eb: float) -> float:
-    with Program(folder / "run.bp") as out:
-        x = out.variable("x", X, X.shape, eb, mode="rel")
-        out.engine.begin_step()
-        out.put(x, X)
-        out.engine.end_step()
+    with Program(folder / "run.bp") as out, out.step():
+        out.put("x", X, eb=eb, mode="rel")
     (block,) = cz.inspect_bp(folder / "run.bp")
     return float(block["eb_abs"])
 

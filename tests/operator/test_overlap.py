@@ -13,6 +13,7 @@ from typing import Any
 import faults
 import numpy as np
 import pytest
+from faults import logs
 
 import cusz_core
 import cusz_operator as cz
@@ -29,25 +30,6 @@ X = support.smooth((20, 30), support.F32)
 def funneled(monkeypatch: pytest.MonkeyPatch) -> None:
     """MPI_THREAD_FUNNELED, for ranks."""
     monkeypatch.setenv("MPI4PY_RC_THREAD_LEVEL", "funneled")
-
-
-def logs(path: Path, ranks: int) -> list[list[str]]:
-    """What the ranks have said, without their numbers."""
-    texts = [Path(f"{path}.rank{rank}").read_text(encoding="utf-8") for rank in range(ranks)]
-    return [[line for line in text.splitlines() if not line.startswith("pid")] for text in texts]
-
-
-def require_right(python: Callable, path: Path, steps: int) -> int:
-    """Reads all that is there, in a process of its own, by the Reader and by plain ADIOS2; returns the steps."""
-    code = """
-import sys
-import faults
-n, found = faults.check(sys.argv[1], int(sys.argv[2]))
-print(n, *found, sep="\\n")
-"""
-    n, *found = python(code, path, str(steps), timeout=60).stdout.splitlines()
-    assert not found, found
-    return int(n)
 
 
 def kept(path: Path) -> tuple[list[dict[str, Any]], list[bytes], list[tuple[str, int, Any]]]:
@@ -317,14 +299,14 @@ def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.full
 @pytest.mark.mpi
 def test_mpi_is_called_by_the_thread_that_calls_the_writer(
-    engine: str, of_first_thread: dict[str, str], mpirun: Callable, python: Callable, tmp_path: Path
+    engine: str, of_first_thread: dict[str, str], mpirun: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
     """With MPI_THREAD_FUNNELED."""
     path = tmp_path / "run.bp"
     done = mpirun(3, "layer_overlap.py", "steps", path, engine, "5", env=of_first_thread, timeout=60)
     calls = [int(line.split()[1]) for line in done.stderr.splitlines() if line.endswith("calls by the first thread")]
     assert sum(n > 50 for n in calls) == 3
-    assert require_right(python, path, 5) == 5
+    assert require_right(path, 5) == 5
     done = mpirun(2, "layer_overlap.py", "wrong thread", path, engine, env=of_first_thread, timeout=60, check=False)
     assert done.returncode != 0
     assert "a thread of its own calls MPI_Barrier" in done.stderr
@@ -355,7 +337,7 @@ FAILURES = {
 @pytest.mark.mpi
 @pytest.mark.parametrize(("ranks", "engine"), [(1, "BP5"), (3, "BP5"), (2, "BP4")])
 def test_a_step_that_cannot_be_compressed(
-    ranks: int, engine: str, mpirun: Callable, python: Callable, tmp_path: Path
+    ranks: int, engine: str, mpirun: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
     """All ranks raise the same error at the end of the next step, or when they close the file. It names the step that
     is missing; those before and after it are there."""
@@ -376,14 +358,14 @@ def test_a_step_that_cannot_be_compressed(
         else:
             assert line.startswith(text[0])
             assert line.endswith(text[1])
-    assert require_right(python, path, len(FAILURES)) == len(FAILURES)
+    assert require_right(path, len(FAILURES)) == len(FAILURES)
 
 
 @pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("who", ["all", "one"])
 @pytest.mark.parametrize("where", ["in a step", "after a step"])
-def test_a_program_that_fails(who: str, where: str, mpirun: Callable, python: Callable, tmp_path: Path) -> None:
+def test_a_program_that_fails(who: str, where: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
     """The steps that have ended are in the file."""
     path = tmp_path / "run.bp"
     mpirun(3, "layer_overlap.py", "leave", path, "BP5", f"{who}, {where}", timeout=60)
@@ -394,7 +376,7 @@ def test_a_program_that_fails(who: str, where: str, mpirun: Callable, python: Ca
         if who == "one":
             assert ("rank 2" in lines[2]) == (rank < 2 or where == "in a step")
         assert len(lines) == 3
-    assert require_right(python, path, 2) == 2
+    assert require_right(path, 2) == 2
 
 
 def test_a_program_that_is_interrupted(tmp_path: Path) -> None:
@@ -427,7 +409,7 @@ def test_no_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.full
 @pytest.mark.mpi
-def test_a_rank_is_killed(engine: str, start_ranks: Callable, python: Callable, tmp_path: Path) -> None:
+def test_a_rank_is_killed(engine: str, start_ranks: Callable, require_right: Callable, tmp_path: Path) -> None:
     """The job ends, and the steps before the last one that ended are there."""
     path = tmp_path / "run.bp"
     job = start_ranks(3, "layer_overlap.py", "steps", path, engine, "1000000")
@@ -443,4 +425,4 @@ def test_a_rank_is_killed(engine: str, start_ranks: Callable, python: Callable, 
         job.kill()
         job.wait()
     complete = [line for line in logs(path, 1)[0] if line.startswith("step")]
-    assert require_right(python, path, len(complete)) >= 6
+    assert require_right(path, len(complete)) >= 6

@@ -12,7 +12,9 @@ import cusz_core
 import cusz_operator as cz
 import support
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 pytestmark = support.needs_zstd
 
@@ -32,25 +34,13 @@ def noise(kind: str) -> np.ndarray:
 
 def write_by_plugin(path: Path, engine: str, mode: Any, **fields: np.ndarray) -> None:
     """As any program does: two blocks and two steps of each field, with the operator."""
-    adios = adios2.Adios()
-    io = adios.declare_io("o")
-    io.set_engine(engine)
-    operator = cz.define_operator(adios, eb=1e-3)
-    variables = {}
-    for name, values in fields.items():
-        variables[name] = io.define_variable(name, values, values.shape, [0, 0, 0], values.shape)
-        variables[name].add_operation(operator)
-    out = io.open(str(path), adios2.Mode.Write)
-    for _ in range(2):
-        out.begin_step()
-        parts = []
-        for name, values in fields.items():
-            for start, stop in ((0, 7), (7, 20)):
-                parts.append(np.ascontiguousarray(values[start:stop]))
-                variables[name].set_selection([[start, 0, 0], parts[-1].shape])
-                out.put(variables[name], parts[-1], mode)
-        out.end_step()
-    out.close()
+    with Program(path, engine) as out:
+        out.how = mode
+        for _ in range(2):
+            with out.step():
+                for name, values in fields.items():
+                    for start, stop in ((0, 7), (7, 20)):
+                        out.put(name, values[start:stop], values.shape, (start, 0, 0), 1e-3)
 
 
 @pytest.mark.parametrize("mode", [adios2.Mode.Sync, adios2.Mode.Deferred], ids=lambda mode: mode.name)

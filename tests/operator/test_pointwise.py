@@ -14,7 +14,9 @@ from cusz_core import cli
 from cusz_operator import Reader, Writer
 from support import F32, F64
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 
 def test_bounds_relative_to_every_value(engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,15 +32,8 @@ def test_bounds_relative_to_every_value(engine: Any, tmp_path: Path, capsys: pyt
                 out.put("z", z)
                 out.put("half", half)
                 out.put("abs", x, eb=1.0, mode="abs")
-    adios = adios2.Adios()
-    io = adios.declare_io("plugin")
-    io.set_engine(engine)
-    variable = io.define_variable("x", x, x.shape, [0, 0], x.shape)
-    variable.add_operation(cusz_operator.define_operator(adios, 1e-3, "pw_rel"))
-    with adios2.Stream(io, str(tmp_path / "plugin.bp"), "w") as stream:
-        stream.begin_step()
-        stream.write(variable, x)
-        stream.end_step()
+    with Program(tmp_path / "plugin.bp", engine) as program, program.step():
+        program.put("x", x, eb=1e-3, mode="pw_rel")
 
     def check(before: np.ndarray, after: np.ndarray) -> None:
         kept = np.isnan(before) | (before == 0)
@@ -66,9 +61,10 @@ def test_bounds_relative_to_every_value(engine: Any, tmp_path: Path, capsys: pyt
             (info,) = cusz_operator.inspect_variables(tmp_path / name, variables=["x"], check=check_all)
             assert [(asked.mode, asked.eb) for asked in info.asked if asked] == [("pw_rel", 1e-3)]
             assert (info.eb_abs_min, info.errors) == (None, ())
-    with adios2.Stream(str(tmp_path / "raw.bp"), "w") as stream:
-        for _ in stream.steps(2):
-            stream.write("x", x, x.shape, [0, 0], x.shape)
+    with Program(tmp_path / "raw.bp") as program:
+        for _ in range(2):
+            with program.step():
+                program.put("x", x)
     report = [str(tmp_path / "run.bp"), "--original", str(tmp_path / "raw.bp"), "--variable", "x", "-o"]
     assert cli.main(["report", *report, str(tmp_path / "page.html")]) == 0
     assert "of 1 compressed variable, is within the bound in force." in capsys.readouterr().out

@@ -14,8 +14,9 @@ import cusz_core
 import cusz_operator as cz
 import support
 
-adios2 = pytest.importorskip("adios2")
-Program = pytest.importorskip("other_program").Program
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 NUMBERS = [*(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"]
 NUMBERS += ["complex64", "complex128"]
@@ -31,29 +32,21 @@ def test_every_kind_of_variable(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     fields = {kind: np.arange(24).reshape(4, 6).astype(kind) for kind in NUMBERS}
     with Program(path, engine) as out:
-        arrays = {kind: out.variable(kind, field, field.shape) for kind, field in fields.items()}
-        number = out.io.define_variable("number", np.zeros(1))
-        text = out.io.define_variable("text", "")
         of_ranks = out.io.define_variable("of ranks", np.zeros(1, np.int32), [adios2.LocalValueDim], [], [])
-        local = out.io.define_variable("local", np.zeros((2, 3)), [], [], [2, 3])
-        grows = out.variable("grows", np.zeros(5), (5,))
-        rare = out.variable("rare", np.zeros(5, np.float32), (5,))
         out.io.define_attribute("title", "a run")
         out.io.define_attribute("int32/unit", "m")
         for n in range(4):
-            out.engine.begin_step()
-            for kind, variable in arrays.items():
-                out.put(variable, fields[kind])
-            out.put(number, np.array([n * 0.5]))
-            out.engine.put(text, f"step {n}", adios2.Mode.Sync)
-            out.put(of_ranks, np.array([n + 100], np.int32))
-            for block in range(2):
-                out.put(local, np.full((2, 3), 10.0 * n + block))
-            grows.set_shape([5 + n])
-            out.put(grows, np.arange(5.0 + n), (0,))
-            if n in (1, 3):
-                out.put(rare, np.full(5, n, np.float32))
-            out.engine.end_step()
+            with out.step():
+                for kind, field in fields.items():
+                    out.put(kind, field)
+                out.put("number", n * 0.5)
+                out.put("text", f"step {n}")
+                out.engine.put(of_ranks, np.array([n + 100], np.int32), adios2.Mode.Sync)
+                for block in range(2):
+                    out.put("local", np.full((2, 3), 10.0 * n + block), ())
+                out.put("grows", np.arange(5.0 + n))
+                if n in (1, 3):
+                    out.put("rare", np.full(5, n, np.float32))
     with cz.Reader(path) as run:
         assert set(run.variables) == {*NUMBERS, "number", "text", "of ranks", "local", "grows", "rare"}
         for step in run:
@@ -120,12 +113,10 @@ def test_boxes_of_what_the_plugin_compressed(
     x = support.smooth((int(np.prod(shape)),), np.dtype(dtype)).reshape(shape)
     x.reshape(-1)[::29] = np.nan
     with Program(path, engine) as out:
-        u = out.variable("u", x, shape, 1e-3, **settings)
         for n in range(2):
-            out.engine.begin_step()
-            for start, block in blocks_of(x, grid):
-                out.put(u, block + n, start)
-            out.engine.end_step()
+            with out.step():
+                for start, block in blocks_of(x, grid):
+                    out.put("u", block + n, shape, start, 1e-3, **settings)
     with cz.Reader(path, threads=2) as run:
         assert "|error| <= " in repr(run["u"])
         for step in run:
@@ -156,14 +147,11 @@ def test_blocks_of_which_only_some_are_archives(tmp_path: Path) -> None:
     """Rows 0 to 9 are in an archive, 20 to 24 in no block. (BP5 does not take an operator off.)"""
     path = tmp_path / "run.bp"
     x = support.smooth((30, 40), support.F32)
-    with Program(path, "BP4") as out:
-        u = out.variable("u", x, x.shape, 1e-3)
-        out.engine.begin_step()
-        out.put(u, x[:10], (0, 0))
-        u.remove_operations()
-        out.put(u, x[10:20], (10, 0))
-        out.put(u, x[25:], (25, 0))
-        out.engine.end_step()
+    with Program(path, "BP4") as out, out.step():
+        out.put("u", x[:10], x.shape, eb=1e-3)
+        out.variables["u"].remove_operations()
+        out.put("u", x[10:20], x.shape, (10, 0))
+        out.put("u", x[25:], x.shape, (25, 0))
     with cz.Reader(path) as run:
         whole = run[0].read("u", fill=0)
         assert support.same_bits(whole, plain(path, "u", 0))
@@ -181,12 +169,9 @@ def test_blocks_of_which_only_some_are_archives(tmp_path: Path) -> None:
 def test_blocks_that_overlap(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     x = support.smooth((30, 40), support.F32)
-    with Program(path, engine) as out:
-        u = out.variable("u", x, x.shape, 1e-3)
-        out.engine.begin_step()
-        out.put(u, x[:20], (0, 0))
-        out.put(u, x[18:], (18, 0))
-        out.engine.end_step()
+    with Program(path, engine) as out, out.step():
+        out.put("u", x[:20], x.shape, eb=1e-3)
+        out.put("u", x[18:], x.shape, (18, 0))
     with cz.Reader(path) as run:
         whole = run[0].read("u")
         assert not support.violations(x, whole, 1e-3)
@@ -196,13 +181,9 @@ def test_blocks_that_overlap(engine: str, tmp_path: Path) -> None:
 def test_a_raw_block_and_empty_ones(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     x = support.random_bits((8, 50), support.F32)
-    with Program(path, engine) as out:
-        u = out.variable("u", x, x.shape, 0.0)
-        nothing = out.variable("nothing", x, (0, 50), 1e-3)
-        out.engine.begin_step()
-        out.put(u, x, (0, 0))
-        out.put(nothing, x[:0], (0, 0))
-        out.engine.end_step()
+    with Program(path, engine) as out, out.step():
+        out.put("u", x, eb=0.0)
+        out.put("nothing", x[:0], eb=1e-3)
     with cz.Reader(path) as run:
         assert support.same_bits(run[0].read("u"), x)
         assert support.same_bits(run[0].read("u", (3, 7), (2, 9)), np.ascontiguousarray(x[3:5, 7:16]))
@@ -213,11 +194,8 @@ def test_a_raw_block_and_empty_ones(engine: str, tmp_path: Path) -> None:
 def test_a_damaged_archive_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     x = support.smooth((64, 64), support.F32)
-    with Program(path) as out:
-        u = out.variable("u", x, x.shape, 1e-3)
-        out.engine.begin_step()
-        out.put(u, x)
-        out.engine.end_step()
+    with Program(path) as out, out.step():
+        out.put("u", x, eb=1e-3)
     data = path / "data.0"
     whole = data.read_bytes()
     outcomes: set[Any] = set()
@@ -237,13 +215,11 @@ def test_threads_may_read_from_one_reader(tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
     x = support.smooth((40, 40), support.F32)
     with Program(path) as out:
-        variables = [out.variable("u", x, x.shape, 1e-3), out.variable("v", x, x.shape)]
         for step in range(4):
-            out.engine.begin_step()
-            for variable in variables:
-                for start, block in blocks_of(x + step, (2, 2)):
-                    out.put(variable, block, start)
-            out.engine.end_step()
+            with out.step():
+                for name, eb in (("u", 1e-3), ("v", None)):
+                    for start, block in blocks_of(x + step, (2, 2)):
+                        out.put(name, block, x.shape, start, eb)
     with cz.Reader(path, threads=1) as run:
         work = [(n % 4, "uv"[n % 2], (n % 20, n % 17)) for n in range(200)]
 

@@ -22,9 +22,9 @@ from cusz_operator import report
 from cusz_operator.inspecting.report import collect, figures
 from cusz_operator.tables.boxes import pieces
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
 pytest.importorskip("matplotlib")
-Program = pytest.importorskip("other_program").Program
+from other_program import Program
 
 X = support.smooth((24, 20, 16), support.F32)
 EB = 1e-3
@@ -349,22 +349,14 @@ def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
     field = X.astype(np.float64)
     for path, eb in ((tmp_path / "run.bp", EB), (tmp_path / "raw.bp", None)):
         with Program(path, engine) as out:
-            u = out.variable("u", field, field.shape, eb)
-            plain = out.variable("plain", X, X.shape)
-            number = out.io.define_variable("number", np.zeros(1))
-            local = out.io.define_variable("local", X, [], [], list(X.shape))
-            if eb is not None:
-                operator = cz.operator_parameters(eb=eb)
-                local.add_operation(out.adios.define_operator("cusz local", "plugin", operator))
             for n in range(2):
-                out.engine.begin_step()
-                out.put(u, field[:9] + n, (0, 0, 0))
-                out.put(u, field[9:] + n, (9, 0, 0))
-                out.put(plain, X if eb is None or n == 0 else X + np.float32(1), (0, 0, 0))
-                out.put(number, np.array([n / 2]))
-                out.put(local, X)
-                out.put(local, X[::-1])
-                out.engine.end_step()
+                with out.step():
+                    out.put("u", field[:9] + n, X.shape, eb=eb)
+                    out.put("u", field[9:] + n, X.shape, (9, 0, 0))
+                    out.put("plain", X if eb is None or n == 0 else X + np.float32(1))
+                    out.put("number", n / 2)
+                    out.put("local", X, (), eb=eb)
+                    out.put("local", X[::-1], ())
     page = report.make(tmp_path / "run.bp", tmp_path / "raw.bp")
     html = checked(report.html(page))
     assert page.broken == []
@@ -390,11 +382,8 @@ def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
 
 
 def test_an_uncompressed_file(tmp_path: Path) -> None:
-    with Program(tmp_path / "raw.bp") as out:
-        u = out.variable("u<b>", X, X.shape)
-        out.engine.begin_step()
-        out.put(u, X, (0, 0, 0))
-        out.engine.end_step()
+    with Program(tmp_path / "raw.bp") as out, out.step():
+        out.put("u<b>", X)
     html = page_of(tmp_path / "raw.bp")
     assert html.rows("Variables")["u<b>"]["bound in force"] == "not compressed"
     assert html.titles == []
@@ -573,12 +562,9 @@ def test_where_a_large_run_has_no_blocks(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ADIOS2 gives whole archives, and those of the blocks that the plane meets are read."""
     monkeypatch.setattr(collect, "VIEW", 1000)
-    with Program(tmp_path / "run.bp", engine) as out:
-        u = out.variable("u", LARGE, LARGE.shape, EB)
-        out.engine.begin_step()
-        out.put(u, LARGE[:20], (0, 0, 0))
-        out.put(u, LARGE[20:], (20, 0, 0))
-        out.engine.end_step()
+    with Program(tmp_path / "run.bp", engine) as out, out.step():
+        out.put("u", LARGE[:20], LARGE.shape, eb=EB)
+        out.put("u", LARGE[20:], LARGE.shape, (20, 0, 0))
     page = report.make(tmp_path / "run.bp")
     (plane,) = page.variables[0].planes
     stored = [block["archive_bytes"] for block in cz.inspect_bp(tmp_path / "run.bp")]
@@ -722,12 +708,9 @@ def test_a_damaged_file(runs: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_a_damaged_foreign_file(engine: str, tmp_path: Path) -> None:
     """Without block tables all archives are looked at: what is wrong with one is a note."""
-    with Program(tmp_path / "run.bp", engine) as out:
-        u = out.variable("u", X, X.shape, EB)
-        out.engine.begin_step()
-        out.put(u, X[:10], (0, 0, 0))
-        out.put(u, X[10:], (10, 0, 0))
-        out.engine.end_step()
+    with Program(tmp_path / "run.bp", engine) as out, out.step():
+        out.put("u", X[:10], X.shape, eb=EB)
+        out.put("u", X[10:], X.shape, (10, 0, 0))
     data = tmp_path / "run.bp" / "data.0"
     content = bytearray(data.read_bytes())
     content[content.index(cusz_core.compress(X[10:], EB)) + 20] ^= 0xFF

@@ -18,7 +18,9 @@ import support
 from cusz_operator.plugin import Plugin, PutRange
 from cusz_operator.tables import statistics
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 X = support.smooth((20, 30), support.F32)
 UNKNOWN = ("3.40282e+38", "-3.40282e+38")  # of a float variable that has statistics, where no value counts
@@ -188,16 +190,9 @@ def test_what_is_appended_is_as_the_file(then: dict[str, Any], told: Told, tmp_p
 def test_appending_to_a_file_by_the_plugin_alone(told: Told, tmp_path: Path) -> None:
     for level in 0, 1:
         path = tmp_path / f"{level}.bp"
-        io = adios2.Adios().declare_io("output")
-        io.set_parameters({"StatsLevel": str(level)})
-        engine = io.open(str(path), adios2.Mode.Write)
-        engine.begin_step()
-        variable = io.define_variable("T", X, X.shape, [0, 0], X.shape)
-        variable.add_operation_string("plugin", cz.operator_parameters(eb=1e-3))
-        engine.put(variable, X, adios2.Mode.Sync)
-        engine.put(io.define_variable("n", np.array(7)), np.array(7), adios2.Mode.Sync)
-        engine.end_step()
-        engine.close()
+        with Program(path, StatsLevel=str(level)) as out, out.step():
+            out.put("T", X, eb=1e-3)
+            out.put("n", 7)
         write(path, X + np.float32(1), append=True)
         assert told(path)["T"] == (shown(X.min(), X.max() + np.float32(1)) if level else NONE)
 

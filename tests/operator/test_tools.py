@@ -18,7 +18,9 @@ import cusz_operator
 import support
 from cusz_operator.plugin import Plugin
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
 
 
 def whole_first_steps(file: Path) -> dict[str, np.ndarray]:
@@ -180,40 +182,25 @@ def test_command_line_inspects_a_run(written: Callable[[int], Path], program: Ca
 
 
 def test_a_run_in_progress_can_be_inspected(tmp_path: Path) -> None:
-    io = adios2.Adios().declare_io("output")
-    field = support.smooth((30, 40), support.F32)
-    variable = io.define_variable("u", field, field.shape, [0, 0], field.shape)
-    variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
-    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
-    for step in range(3):
-        engine.begin_step()
-        engine.put(variable, field)
-        engine.end_step()
-        steps = [block["step"] for block in cusz_operator.inspect_bp(tmp_path / "run.bp")]
-        assert steps in (list(range(step + 1)), list(range(step)))
-    engine.close()
+    with Program(tmp_path / "run.bp") as out:
+        for step in range(3):
+            with out.step():
+                out.put("u", support.smooth((30, 40), support.F32), eb=1e-3)
+            steps = [block["step"] for block in cusz_operator.inspect_bp(tmp_path / "run.bp")]
+            assert steps in (list(range(step + 1)), list(range(step)))
     assert len(list(cusz_operator.inspect_bp(tmp_path / "run.bp"))) == 3
 
 
-@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
-def test_blocks_that_overlap_are_told_apart_or_reported(engine_type: str, tmp_path: Path) -> None:
+def test_blocks_that_overlap_are_told_apart_or_reported(engine: str, tmp_path: Path) -> None:
     """ADIOS2 lets a rank write the same place twice."""
-    io = adios2.Adios().declare_io("output")
-    io.set_engine(engine_type)
     fields = [support.smooth((extent, 40), support.F32, seed=extent) for extent in (30, 20, 10)]
     starts = [[0, 0], [0, 0], [20, 0]]  # the first two share their start, the third begins within the first
-    variable = io.define_variable("u", fields[0], [30, 40], [0, 0], [30, 40])
-    variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
-    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
-    engine.begin_step()
-    for start, field in zip(starts, fields, strict=True):
-        variable.set_selection([start, field.shape])
-        engine.put(variable, field, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
+    with Program(tmp_path / "run.bp", engine) as out, out.step():
+        for start, field in zip(starts, fields, strict=True):
+            out.put("u", field, (30, 40), start, 1e-3)
     for block, start, field in zip(cusz_operator.inspect_bp(tmp_path / "run.bp"), starts, fields, strict=True):
         assert (block["start"], block["count"]) == (tuple(start), field.shape)
-        if engine_type == "BP5":
+        if engine == "BP5":
             assert block["archive_bytes"] == len(cusz_core.compress(field, 1e-3))
         else:
             assert "overlaps another block" in block["error"]
@@ -226,16 +213,9 @@ def test_blocks_that_overlap_are_told_apart_or_reported(engine_type: str, tmp_pa
 def two_fields(engine: str, tmp_path: Path) -> tuple[str, Any, Any, np.ndarray]:
     """The engine's type, IO and open engine of a file with the variables A and B, and their field."""
     field = support.smooth((50, 60), support.F64)
-    io = adios2.Adios().declare_io("output")
-    io.set_engine(engine)
-    opened = io.open(str(tmp_path / "two.bp"), adios2.Mode.Write)
-    opened.begin_step()
-    for name in "AB":
-        variable = io.define_variable(name, field, field.shape, [0, 0], field.shape)
-        variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
-        opened.put(variable, field, adios2.Mode.Sync)
-    opened.end_step()
-    opened.close()
+    with Program(tmp_path / "two.bp", engine) as out, out.step():
+        for name in "AB":
+            out.put(name, field, eb=1e-3)
     io = adios2.Adios().declare_io("input")
     return engine, io, io.open(str(tmp_path / "two.bp"), adios2.Mode.ReadRandomAccess), field
 

@@ -24,7 +24,10 @@ from cusz_operator.tables import boxes as blocks
 from cusz_operator.writing import compression
 from field_kinds import KINDS
 
-adios2 = pytest.importorskip("adios2")
+pytest.importorskip("adios2")
+import adios2
+from other_program import Program
+
 WRITERS = (1, 2, 4)
 
 
@@ -777,17 +780,6 @@ def test_blocks_without_values_have_no_range(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- appending
 
 
-def plain(path: Path, engine: str, name: str, array: np.ndarray) -> None:
-    """One step by ADIOS2 alone."""
-    adios = adios2.Adios()
-    io = adios.declare_io("plain")
-    io.set_engine(engine)
-    with adios2.Stream(io, str(path), "w") as stream:
-        stream.begin_step()
-        stream.write(name, array, list(array.shape), [0] * array.ndim, list(array.shape))
-        stream.end_step()
-
-
 @pytest.mark.parametrize("first", ["none", "zstd"])
 def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: Path) -> None:
     """ADIOS2 could not read the file any more: it crashes, or waits for ever."""
@@ -853,14 +845,10 @@ def test_types_cannot_change_by_appending(engine: Any, tmp_path: Path) -> None:
 
 def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) -> None:
     """In BP4, as its first array is empty."""
-    adios = adios2.Adios()
-    io = adios.declare_io("plain")
-    io.set_engine("BP4")
-    with adios2.Stream(io, str(tmp_path / "run.bp"), "w") as stream:
+    with Program(tmp_path / "run.bp", "BP4") as program:
         for n in (0, 3):
-            stream.begin_step()
-            stream.write("x", np.ones(n, np.float32), [n], [0], [n])
-            stream.end_step()
+            with program.step():
+                program.put("x", np.ones(n, np.float32))
     y = support.smooth((20, 30), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine="BP4", append=True) as out, out.step():
         out.put("y", y)
@@ -872,7 +860,8 @@ def test_what_adios2_wrote_alone_cannot_be_continued_compressed(engine: Any, tmp
     x = support.smooth((20, 30), support.F32)
     for name, array in (("x", x), ("n", np.arange(600).reshape(20, 30))):
         path = tmp_path / f"{name}.bp"
-        plain(path, engine, name, array)
+        with Program(path, engine) as program, program.step():
+            program.put(name, array)
         lossless: Any = "zstd" if name == "n" else None
         message = f"'{name}' is stored without an operator in the file"
         out = cz.Writer(path, eb=1e-3, engine=engine, append=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import warnings
 from pathlib import Path
@@ -14,9 +15,10 @@ import cusz_operator as cz
 import support
 
 pytest.importorskip("adios2")
+from other_program import Program
+
 dask = pytest.importorskip("dask")
 xarray = pytest.importorskip("xarray")
-Program = pytest.importorskip("other_program").Program
 
 X = support.smooth((40, 30), support.F32)
 
@@ -130,23 +132,15 @@ def test_the_engine_is_found_by_the_name_of_the_file(written: Path, tmp_path: Pa
 
 def test_a_file_of_another_program(engine: str, tmp_path: Path) -> None:
     with Program(tmp_path / "run.bp", engine) as out:
-        u = out.variable("u", X, X.shape, 1e-3)
-        ids = out.variable("ids", np.arange(40), (40,))
-        step = out.io.define_variable("step", np.zeros(1, np.int32))
-        text = out.io.define_variable("text", "")
-        local = out.io.define_variable("local", X, [], [], list(X.shape))
-        grows = out.variable("grows", np.zeros(5), (5,))
         for n in range(2):
-            out.engine.begin_step()
-            out.put(u, X[:20] + np.float32(n), (0, 0))
-            out.put(u, X[20:] + np.float32(n), (20, 0))
-            out.put(ids, np.arange(40) + n)
-            out.put(step, np.array([100 * n + 7], np.int32))
-            out.engine.put(text, f"text {n}")
-            out.put(local, X)
-            grows.set_shape([5 + n])
-            out.put(grows, np.arange(5.0 + n), (0,))
-            out.engine.end_step()
+            with out.step():
+                out.put("u", X[:20] + np.float32(n), X.shape, eb=1e-3)
+                out.put("u", X[20:] + np.float32(n), X.shape, (20, 0))
+                out.put("ids", np.arange(40) + n)
+                out.put("step", np.int32(100 * n + 7))
+                out.put("text", f"text {n}")
+                out.put("local", X, ())
+                out.put("grows", np.arange(5.0 + n))
     with pytest.warns(UserWarning, match="is left out") as told:
         data = xarray.open_dataset(tmp_path / "run.bp", engine="cusz", chunks={})
     assert sorted(str(warning.message).partition(" (")[0] for warning in told) == [
@@ -311,16 +305,13 @@ def test_a_fill_value_has_the_type_of_its_variable(tmp_path: Path, given: Any, k
 def test_groups(engine: str, tmp_path: Path) -> None:
     """As openPMD has them: a group for each iteration, names of axes at the record, other attributes above."""
     with Program(tmp_path / "run.bp", engine) as out:
-        names = [f"/data/{n}/meshes/E/{axis}" for n in (0, 100) for axis in "xy"]
-        variables = [out.variable(name, X, X.shape, 1e-3) for name in names]
         for n in (0, 100):
             out.io.define_attribute(f"/data/{n}/time", n / 2)
             out.io.define_attribute(f"/data/{n}/meshes/E/axisLabels", ["r", "z"]) if engine == "BP5" else None
             out.io.define_attribute(f"/data/{n}/meshes/E/x/unitSI", 3.0)
-        out.engine.begin_step()
-        for number, variable in enumerate(variables):
-            out.put(variable, X + np.float32(number))
-        out.engine.end_step()
+        with out.step():
+            for number, (n, axis) in enumerate(itertools.product((0, 100), "xy")):
+                out.put(f"/data/{n}/meshes/E/{axis}", X + np.float32(number), eb=1e-3)
     with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", group="/data/100/meshes") as data:
         assert set(data.data_vars) == {"E/x", "E/y"}
         assert data["E/x"].dims == ("step", *(("r", "z") if engine == "BP5" else ("dim_0", "dim_1")))

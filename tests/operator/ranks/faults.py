@@ -1,5 +1,7 @@
 """Ranks to which something happens while they write: mpirun python faults.py KIND FILE ENGINE [ARGUMENT]...
 
+Afterwards, python faults.py check FILE [STEPS] prints how many steps there are, and what is wrong (see `check`).
+
 Every rank keeps a log, FILE.rankN or, if LOG is in the environment, LOG.rankN, which outlives it: "pid 123", "step 0"
 for a step whose end it came back from, "error CuszError: ..." and "closed".
 """
@@ -80,6 +82,12 @@ def check(path: Path, least: int) -> tuple[int, list[str]]:
     if n < least:
         found.append(f"{path}: {n} steps are there, and {least} were said to be complete")
     return n, found
+
+
+def logs(path: Path, ranks: int) -> list[list[str]]:
+    """What the ranks have said, without numbers of processes and sizes of memory."""
+    texts = [Path(f"{path}.rank{rank}").read_text(encoding="utf-8") for rank in range(ranks)]
+    return [[line for line in text.splitlines() if not line.startswith(("pid", "rss"))] for text in texts]
 
 
 class Log:
@@ -350,9 +358,14 @@ KINDS: dict[str, Callable[..., None]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
+    kind, path, *rest = arguments
+    if kind == "check":  # in a process of its own
+        n, found = check(Path(path), int(*rest))
+        print(n, *found, sep="\n")
+        return
+
     from mpi4py import MPI
 
-    kind, path, *rest = arguments
     comm = MPI.COMM_WORLD
     log = Log(f"{os.environ.get('LOG', path)}.rank{comm.rank}")
     try:

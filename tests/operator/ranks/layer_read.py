@@ -6,7 +6,7 @@ import sys
 
 import adios2
 import numpy as np
-from cases import STEPS
+from cases import STEPS, or_abort
 from layer import read_and_check
 from mpi4py import MPI
 
@@ -30,8 +30,4 @@ def main() -> None:
         print("read", len(sys.argv) - 1, flush=True)
 
 
-try:
-    main()
-except BaseException as error:
-    print(f"rank {comm.rank}: {error!r}", file=sys.stderr, flush=True)
-    comm.Abort(1)
+or_abort(main)

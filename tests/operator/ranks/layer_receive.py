@@ -6,7 +6,7 @@ import sys
 
 import adios2
 import numpy as np
-from cases import STEPS, values
+from cases import STEPS, or_abort, values
 from layer import LAYER_CASES, problems, read_and_check
 from mpi4py import MPI
 
@@ -55,8 +55,4 @@ def main() -> None:
         print("received", STEPS, flush=True)
 
 
-try:
-    main()
-except BaseException as error:
-    print(f"rank {comm.rank}: {error!r}", file=sys.stderr, flush=True)
-    comm.Abort(1)
+or_abort(main)

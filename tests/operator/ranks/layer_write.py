@@ -9,8 +9,8 @@ import os
 import sys
 
 import numpy as np
-from cases import STEPS
-from layer import SST, put_all
+from cases import SST, STEPS
+from layer import put_all
 from mpi4py import MPI
 
 import cusz_operator as cz

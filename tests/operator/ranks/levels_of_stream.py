@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from layer import SST
+from cases import SST, or_abort
 from mpi4py import MPI
 
 import cusz_operator as cz
@@ -49,10 +49,6 @@ def read() -> None:
     assert read_steps == STEPS
 
 
-try:
-    write() if role == "write" else read()
-    if comm.rank == 0:
-        print(role, "done", flush=True)
-except BaseException as error:
-    print(f"rank {comm.rank}: {error!r}", file=sys.stderr, flush=True)
-    comm.Abort(1)
+or_abort(write if role == "write" else read)
+if comm.rank == 0:
+    print(role, "done", flush=True)

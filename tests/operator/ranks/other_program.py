@@ -5,38 +5,67 @@ other_program.py STREAM FIELD.npy EB
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import adios2
 import numpy as np
 
-import cusz_operator as cz
-
 
 class Program:
-    """A program that knows ADIOS2 alone."""
+    """What a program writes that knows ADIOS2 alone, and this operator by its name.
 
-    def __init__(self, path: Path, engine: str = "BP5", **parameters: str) -> None:
-        self.adios = adios2.Adios()
-        self.io = self.adios.declare_io("program")
-        self.io.set_engine(engine)
+    engine is None where the file `configuration` names it; parameters are those of the engine.
+
+    Attributes:
+        how: to put blocks; those of a deferred put are kept until the step ends.
+        variables: that have been put.
+    """
+
+    def __init__(self, path: Path, engine: str | None = "BP5", *, io: str = "program", mode: str = "Write",
+                 configuration: Path | None = None, **parameters: str) -> None:  # fmt: skip
+        self.adios = adios2.Adios(str(configuration)) if configuration else adios2.Adios()
+        self.io = self.adios.declare_io(io)
+        if engine is not None:
+            self.io.set_engine(engine)
         self.io.set_parameters(parameters)
-        self.engine = self.io.open(str(path), adios2.Mode.Write)
+        self.engine = self.io.open(str(path), getattr(adios2.Mode, mode))
+        self.how = adios2.Mode.Sync
+        self.variables: dict[str, Any] = {}
+        self._alive: list[Any] = []
 
-    def variable(self, name: str, like: np.ndarray, shape: Any, eb: float | None = None, **parameters: Any) -> Any:
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        self.engine.begin_step()
+        yield
+        self.engine.end_step()
+        self._alive.clear()
+
+    def put(self, name: str, block: Any, shape: Any = None, start: Any = None, eb: float | None = None,
+            **parameters: Any) -> None:  # fmt: skip
+        """As that of a Writer. The bound and parameters are those of the first put of a variable; without a bound it is
+        not compressed. With shape=() blocks have no place."""
+        is_value = isinstance(block, str) or np.ndim(block) == 0
+        if not isinstance(block, str):
+            block = np.ascontiguousarray(np.atleast_1d(block))
+        count = [] if is_value else list(block.shape)
+        shape = count if shape is None else list(shape)
         zeros = [0] * len(shape)
-        variable = self.io.define_variable(name, like, list(shape), zeros, list(shape) or list(like.shape))
-        if eb is not None:
-            operator = cz.operator_parameters(eb=eb, **parameters)
-            variable.add_operation(self.adios.define_operator(f"cusz {name}", "plugin", operator))
-        return variable
-
-    def put(self, variable: Any, block: np.ndarray, start: Any = None) -> None:
-        if start is not None:
-            variable.set_selection([list(start), list(block.shape)])
-        self.engine.put(variable, np.ascontiguousarray(block), adios2.Mode.Sync)
+        if name not in self.variables:
+            self.variables[name] = self.io.define_variable(name, block, shape, zeros, count)
+            if eb is not None:
+                given = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": repr(eb)}
+                given |= {key: str(value) for key, value in parameters.items()}
+                self.variables[name].add_operation(self.adios.define_operator(f"cusz {name}", "plugin", given))
+        if not is_value:
+            if shape:
+                self.variables[name].set_shape(shape)
+            self.variables[name].set_selection([zeros if start is None else list(start), count])
+        self._alive.append(block)
+        self.engine.put(self.variables[name], block, self.how)
 
     def __enter__(self) -> Program:
         return self
@@ -49,14 +78,11 @@ def main() -> None:
     path, field, eb = sys.argv[1:]
     x = np.load(field)
     with Program(Path(path), "SST") as out:
-        u = out.variable("u", x, x.shape, float(eb) or None)
-        number = out.io.define_variable("number", np.zeros(1))
         for step in range(3):
-            out.engine.begin_step()
-            out.put(u, x[:8] + np.float32(step), (0, 0))
-            out.put(u, x[8:] + np.float32(step), (8, 0))
-            out.put(number, np.array([step / 2]))
-            out.engine.end_step()
+            with out.step():
+                for first, last in ((0, 8), (8, 20)):
+                    out.put("u", x[first:last] + np.float32(step), x.shape, (first, 0), eb=float(eb) or None)
+                out.put("number", step / 2)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from layer import SST
+from cases import SST
 from mpi4py import MPI
 
 import cusz_operator as cz

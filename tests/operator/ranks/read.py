@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from cases import CASES, STEPS, Box, Case, Mode, StepStatus, make_adios, problems, values
+from cases import CASES, STEPS, Box, Case, Mode, StepStatus, make_adios, or_abort, problems, values
 from mpi4py import MPI
 
 import support
@@ -81,8 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BaseException as error:
-        print(f"rank {comm.rank}: {error!r}", file=sys.stderr, flush=True)
-        comm.Abort(1)
+    or_abort(main)

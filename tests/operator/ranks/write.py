@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from cases import CASES, STEPS, Mode, inside, make_adios, values
+from cases import CASES, SST, STEPS, Mode, inside, make_adios, values
 from mpi4py import MPI
 
 
@@ -52,6 +52,5 @@ def write(path: str, engine_type: str, stats_level: str, put: str, parameters: d
 if __name__ == "__main__":
     for kind in sys.argv[2:]:
         engine, stats, mode, *given = kind.split(",")
-        sst = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60"} if engine == "SST" else {}
-        parameters = {**sst, **dict(one.split("=") for one in given)}
+        parameters = {**(SST if engine == "SST" else {}), **dict(one.split("=") for one in given)}
         write(str(Path(sys.argv[1]) / f"{engine}_{stats}_{mode}.bp"), engine, stats, mode, parameters)
