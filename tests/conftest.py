@@ -205,6 +205,15 @@ def starts_ranks(file: Path) -> bool:
     return re.search(r"\bmark\.(mpi|slurm)\b", file.read_text(encoding="utf-8")) is not None
 
 
+# ------------------------------------------------------------------------------------------ what tests share
+
+
+@pytest.fixture(params=support.DTYPES, ids=str)
+def dtype(request: pytest.FixtureRequest) -> Any:
+    """A test that names a dtype is run with both that are compressed, unless it says itself with which."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def simt_build() -> Path:
     """The folder of the build of tests/simt, in which everything is up to date: the emulator of CUDA kernels, and the

@@ -213,7 +213,6 @@ def test_fields_are_kept(tmp_path):
             gpu.load(name, None)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("fill", [None, 1e20])
 def test_quality_is_that_of_the_exact_comparison(dtype, fill):
     """With numpy in place of CuPy."""

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 import cusz_core as cusz
 import support
 from cusz_core import embedding
-from support import DTYPES, F32, F64, check_contract, same_bits
+from support import F32, F64, check_contract, same_bits
 
 BOUNDS = {"abs": (1e-1, 1e-3), "rel": (1e-2, 1e-4)}
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", support.ALL_SHAPES, ids=lambda s: "x".join(map(str, s)))
 def test_every_shape(shape, dtype, backend):
     x = support.smooth(shape, dtype, seed=len(shape))
@@ -26,7 +25,6 @@ def test_every_shape(shape, dtype, backend):
     assert same_bits(x, cusz.decompress(check_contract(x, 0.0, backend=backend)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(4097,), (65, 70), (9, 17, 33), (2, 9, 17, 33)], ids=str)
 @pytest.mark.parametrize("exponent", [-300, -45, -38, -20, -7, -1, 0, 3, 30, 38, 300])
 def test_any_bound(shape, dtype, exponent, backend):
@@ -63,7 +61,6 @@ def test_the_bound_in_force_of_a_relative_one(eb, low, high):
     assert Fraction(embedding.absolute_bound(ROUNDED_UP, 0, 3)) > Fraction(ROUNDED_UP) * 3
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("exponent", range(-7, 0))
 def test_relative_bounds(dtype, exponent, backend):
     for shape in ((20000,), (130, 140), (20, 30, 40), (3, 9, 20, 40)):
@@ -71,7 +68,6 @@ def test_relative_bounds(dtype, exponent, backend):
 
 
 @pytest.mark.parametrize("bins", [64, 128, 256, 512, 1024, 2048, 4096, 8192])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_number_of_bins(bins, dtype, backend):
     x = support.smooth((40, 50, 60), dtype)
     for eb in (1e-2, 1e-5):
@@ -79,7 +75,6 @@ def test_every_number_of_bins(bins, dtype, backend):
         assert cusz.inspect(archive).bins == bins
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_smooth_fields_get_smaller(dtype, backend):
     x = support.smooth((64, 64, 64), dtype)
     ratios = [x.nbytes / len(check_contract(x, eb, "rel", backend=backend)) for eb in (1e-4, 1e-3, 1e-2, 1e-1)]
@@ -87,7 +82,6 @@ def test_smooth_fields_get_smaller(dtype, backend):
     assert ratios[1] > 3
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (3,), (40,), (4096,), (33, 35), (9, 17, 33)], ids=str)
 def test_noise_is_stored_raw_and_never_grows_further(shape, dtype, backend):
     x = support.random_bits(shape, dtype, seed=5)
@@ -96,7 +90,6 @@ def test_noise_is_stored_raw_and_never_grows_further(shape, dtype, backend):
         check_contract(x, eb, "rel", backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_bounds_between_two_values_of_the_type(dtype, backend):
     """A bound that the type cannot hold must be rounded down, never up."""
     x = support.smooth((5000,), dtype, seed=11)
@@ -108,7 +101,6 @@ def test_bounds_between_two_values_of_the_type(dtype, backend):
         check_contract(x, eb, backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("eb", [1e-3, 0.1, 1 / 3, 7e-5, 3.0, 2.0**-12, 1.7e6])
 def test_values_halfway_between_two_steps(dtype, eb, backend):
     """d = (k + 1/2) * 2 eb and its neighbours: where rounding decides between just inside and just outside."""
@@ -122,7 +114,6 @@ def test_values_halfway_between_two_steps(dtype, eb, backend):
     assert cusz.inspect(archive).ratio > 1 or dtype == F32
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_values_far_beyond_the_bound(dtype, backend):
     """Magnitudes where a value has fewer digits than the bound asks for, mixed with ordinary ones."""
     x = support.smooth((20, 30, 40), dtype)
@@ -136,7 +127,6 @@ def test_values_far_beyond_the_bound(dtype, backend):
         check_contract(x, eb, "rel", backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_tiny_magnitudes(dtype, backend):
     tiny = np.finfo(dtype).smallest_subnormal
     x = (support.integers(9000, -100, 100) * np.float64(tiny)).astype(dtype).reshape(9, 10, 100)
@@ -149,7 +139,6 @@ def test_tiny_magnitudes(dtype, backend):
         check_contract(normal, eb, "rel", backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_largest_range(dtype, backend):
     """max - min overflows: it is halved before and doubled after."""
     limits = np.finfo(dtype)
@@ -160,7 +149,6 @@ def test_the_largest_range(dtype, backend):
         check_contract(x, eb, backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(5000,), (70, 70), (9, 17, 33), (3, 9, 17, 33)], ids=str)
 def test_checkerboards(shape, dtype, backend):
     parity = np.indices(shape).sum(axis=0) % 2
@@ -171,7 +159,6 @@ def test_checkerboards(shape, dtype, backend):
         check_contract(x, 1e-3, "rel", backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -3.7, 1e30, 1e-40, float("nan"), float("inf")])
 def test_constant_fields(value, dtype, backend):
     for shape in ((10000,), (100, 101), (9, 17, 33)):
@@ -183,7 +170,6 @@ def test_constant_fields(value, dtype, backend):
         assert same_bits(x, cusz.decompress(check_contract(x, 0.0, backend=backend)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_spikes_and_steps(dtype, backend):
     x = support.smooth((20, 40, 40), dtype)
     flat = x.reshape(-1)
@@ -194,7 +180,6 @@ def test_spikes_and_steps(dtype, backend):
         check_contract(x, eb, backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_mostly_dead_fields(dtype, backend):
     """Long runs of one value with islands in them: groups and whole tiles without a symbol."""
     for shape in ((60000,), (300, 200), (40, 40, 40), (3, 20, 40, 40)):
@@ -207,7 +192,6 @@ def test_mostly_dead_fields(dtype, backend):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
 def test_large_fields(ndim, dtype, backend):
     """From 128 tiles on the codebook comes from a sample of tiles."""
@@ -217,7 +201,6 @@ def test_large_fields(ndim, dtype, backend):
         check_contract(x, eb, "rel", backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_sampled_codebook(dtype, backend):
     """More than 1024 tiles, with symbols that the sample does not show."""
     x = support.smooth((4_300_003,), dtype)

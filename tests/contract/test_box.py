@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import cusz_core as cusz
 from field_kinds import KINDS
-from support import ALL_SHAPES, DTYPES, F32, F64, bits, boxes, part, same_bits, smooth
+from support import ALL_SHAPES, F32, F64, bits, boxes, part, same_bits, smooth
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
 def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = smooth(shape, dtype, 3)
@@ -26,7 +25,6 @@ def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
         assert same_bits(box, part(whole, start, count)), (start, count)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_field(kind: str, dtype: np.dtype) -> None:
     how = KINDS[kind]

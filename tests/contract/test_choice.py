@@ -58,7 +58,6 @@ def layered(shape: tuple[int, ...], axis: int, dtype: np.dtype) -> NDArray:
 BIG = [(40000,), (300, 250), (60, 70, 80), (3, 40, 50, 60)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", BIG, ids=str)
 def test_smooth_fields_are_interpolated(shape: tuple[int, ...], dtype: np.dtype) -> None:
     for eb, mode in ((1e-2, "rel"), (1e-3, "abs")):
@@ -67,7 +66,6 @@ def test_smooth_fields_are_interpolated(shape: tuple[int, ...], dtype: np.dtype)
         assert len(compressed(x, eb, mode, "spline")) <= 0.99 * len(compressed(x, eb, mode, "lorenzo"))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", BIG, ids=str)
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 1])
 def test_the_shorter_one_is_taken(share: float, shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -79,7 +77,6 @@ def test_the_shorter_one_is_taken(share: float, shape: tuple[int, ...], dtype: n
         assert lengths["auto"] <= 1.05 * min(lengths.values())
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_leaves_nothing_to_choose(dtype: np.dtype) -> None:
     nan, fill = np.full((40, 50, 60), np.nan, dtype), np.full((300, 200), 1e20, dtype)
     constant = np.full((40, 50, 60), 3, dtype)
@@ -98,7 +95,6 @@ def test_what_leaves_nothing_to_choose(dtype: np.dtype) -> None:
         assert is_one_of_the_others(x, eb) == 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
 def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = smooth(shape, dtype, seed=len(shape))
@@ -106,7 +102,6 @@ def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
         is_one_of_the_others(x, eb, mode)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", field_kinds.KINDS, ids=str)
 def test_every_kind_of_field(kind: str, dtype: np.dtype) -> None:
     how = field_kinds.KINDS[kind]
@@ -137,7 +132,6 @@ def test_any_values(
 # How the spline codec interpolates
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_the_axis_of_layers_is_left_out(axis: int, dtype: np.dtype) -> None:
     x = layered((60, 70, 80), axis, dtype)
@@ -172,7 +166,6 @@ def curve_of(x: NDArray, eb: float, fill: float | None = None) -> int | None:
 SMALL, LARGE = [(9000,), (90, 91), (16, 16, 16), (5, 9, 10, 11)], [(40000,), (300, 250), (40, 41, 42), (3, 30, 31, 32)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [*SMALL, *LARGE], ids=str)
 def test_the_curve_follows_from_what_is_left(shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Lines are best for kinks, as they are for noise, to which cubics add more of their own."""
@@ -182,7 +175,6 @@ def test_the_curve_follows_from_what_is_left(shape: tuple[int, ...], dtype: np.d
     assert curve_of(waves(shape, dtype), 1e-3) in smooth_ones
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_curve_where_values_do_not_tell_it(dtype: np.dtype) -> None:
     """It is tried next to missing values, and in fields too narrow to look at three neighbours on both sides."""
     x = waves((92, 92), dtype)
@@ -192,7 +184,6 @@ def test_the_curve_where_values_do_not_tell_it(dtype: np.dtype) -> None:
     assert curve_of(noise((6, 6, 6), dtype), 1e-2) == LINEAR
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_sample_of_one_value(dtype: np.dtype) -> None:
     """Nothing is tried, whatever the rest of the field is."""
     x = np.zeros((64, 64, 64), dtype)

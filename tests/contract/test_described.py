@@ -10,7 +10,7 @@ import cusz_core as cusz
 import support
 from cusz_core import Parameters
 from field_kinds import COVERING, KINDS
-from support import F32, F64
+from support import F32
 
 
 def require_same(x, parameters, **options):
@@ -45,7 +45,6 @@ def test_kinds_and_shapes(name, shape, dtype, backend):
         require_same(x, Parameters(kind.eb, kind.mode, backend=backend, predictor=predictor, **kind.options))
 
 
-@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -67,7 +66,6 @@ def test_other_ways_to_compress(parameters, dtype):
     require_same(x, parameters, ranges=False)
 
 
-@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_values_that_do_not_count(dtype):
     """Infinities, NaN and fill, alone and among others; zeros of both signs; none at all."""
     for x in (

@@ -28,7 +28,6 @@ def field(name, dtype):
 
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", FIELDS)
 def test_any_number_of_threads(name, dtype, backend, predictor):
     x = field(name, dtype)
@@ -42,7 +41,6 @@ def test_any_number_of_threads(name, dtype, backend, predictor):
 
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_backend_writes_the_same_bytes(dtype, predictor):
     x = field("3-D", dtype)
     assert len({cusz.compress(x, 1e-3, "rel", backend=name, predictor=predictor) for name in (*BACKENDS, "auto")}) == 1

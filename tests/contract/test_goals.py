@@ -17,7 +17,6 @@ SHAPES = [(5000,), (70, 90), (20, 30, 40), (3, 20, 20, 30), (1, 40, 1, 50)]
 
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_goals_are_reached_and_the_bound_is_kept(shape, dtype, predictor):
     x = support.smooth(shape, dtype)

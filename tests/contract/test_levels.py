@@ -49,7 +49,6 @@ def check_levels(archive: bytes, field: NDArray) -> tuple[cusz.Level, ...]:
     return found
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
 def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = smooth(shape, dtype, 3)
@@ -72,7 +71,6 @@ def test_every_kind_of_field(kind: str, shape: tuple[int, ...], dtype: np.dtype)
 LARGE = [(70_000,), (260, 300), (3, 170, 200), (48, 65, 70), (3, 33, 40, 50)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 @pytest.mark.parametrize(
     "kind", ["smooth", "mixture", "first_axis_in_layers", "last_axis_in_layers", "spikes", "nan_blocks"]

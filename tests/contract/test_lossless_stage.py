@@ -5,7 +5,7 @@ import pytest
 
 import cusz_core as cusz
 import support
-from support import DTYPES, check_contract, same_bits
+from support import check_contract, same_bits
 
 
 @pytest.mark.skipif(support.HAS_ZSTD, reason="this build has the zstd stage")
@@ -22,7 +22,6 @@ def fields(dtype):
 
 
 @support.needs_zstd
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_promises_hold(dtype, backend):
     for x in fields(dtype):
         for eb, mode in ((1e-2, "abs"), (1e-4, "rel"), (0.0, "abs")):
@@ -33,7 +32,6 @@ def test_the_promises_hold(dtype, backend):
 
 
 @support.needs_zstd
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_repetition_is_found(dtype):
     x = fields(dtype)[0]
     packed = cusz.compress(x, 1e-3, lossless="zstd")

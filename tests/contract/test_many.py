@@ -12,7 +12,7 @@ import support
 from cusz_core import Parameters, _native
 from cusz_core.errors import ParameterError, UnsupportedError
 from field_kinds import KINDS
-from support import DTYPES, F32, F64
+from support import F32, F64
 
 SHAPES: dict[int, list[tuple[int, ...]]] = {
     1: [(1,), (5,), (513,), (4097,)],
@@ -46,7 +46,6 @@ def plain(values: Iterable[Any]) -> list[str]:
 
 @pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
 @pytest.mark.parametrize("ndim", SHAPES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_they_are_those_of_single_calls(dtype, ndim, parameters):
     fields = blocks(dtype, ndim)
     alone = [cusz.compress_described(x, parameters) for x in fields]

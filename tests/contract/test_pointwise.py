@@ -65,14 +65,12 @@ def check(x: np.ndarray, eb: float, fill: float | None = None, **options: Any) -
 # ------------------------------------------------------------------------------------------------------- the bound
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @support.cases("eb, predictor, ndim", BOUNDS, PREDICTORS, SHAPES)
 def test_shapes(ndim: int, predictor: str, eb: float, dtype: np.dtype) -> None:
     for shape in SHAPES[ndim]:
         check(support.many_magnitudes(shape, dtype), eb, predictor=predictor)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("eb", [1e300, 2.5, 1.0, 0.999, 1e-2, 1e-4, 1e-6, 3e-7, 1e-7, 1e-9, 1e-14, 1e-300])
 def test_every_bit_pattern(eb: float, dtype: np.dtype) -> None:
     """Subnormals, the largest values, infinities, NaN of any payload."""
@@ -107,7 +105,6 @@ def test_any_values(x: np.ndarray, eb: float, predictor: str, fill: float | None
     check(large, eb, fill, predictor=predictor)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     "fill", [1e20, 0.0, -0.0, -999.0, 1.0, math.nan, math.inf, -math.inf, 1e-310, 3.4028234663852886e38]
 )
@@ -121,7 +118,6 @@ def test_fill(fill: float, dtype: np.dtype) -> None:
     check(x, 1e-3)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_bound_of_0_is_lossless(dtype: np.dtype) -> None:
     x = support.many_magnitudes((300,), dtype)
     assert cusz.compress(x, 0.0, "pw_rel") == cusz.compress(x, 0.0)
@@ -130,7 +126,6 @@ def test_a_bound_of_0_is_lossless(dtype: np.dtype) -> None:
 # ------------------------------------------------------------------------------------------------ what it is good for
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_small_values_keep_their_digits(dtype: np.dtype) -> None:
     """A bound relative to the range loses them, or takes far more bytes."""
     x = np.exp2(6 * support.smooth((40, 50, 60), F64)).astype(dtype)
@@ -149,7 +144,6 @@ def test_signs_cost_little_where_they_are_in_groups() -> None:
 
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_boxes(dtype: np.dtype, predictor: str) -> None:
     for shape in ((10007,), (130, 70), (31, 37, 41), (7, 11, 13, 17), (5000, 1), (1, 1, 4097)):
         archive = check(support.many_magnitudes(shape, dtype), 1e-3, predictor=predictor)
@@ -163,7 +157,6 @@ def test_boxes(dtype: np.dtype, predictor: str) -> None:
         assert not apart[..., 1::2].any()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_threads_do_not_matter(dtype: np.dtype) -> None:
     x = support.many_magnitudes((70, 80, 90), dtype)
     archives = {cusz.compress(x, 1e-3, "pw_rel", threads=threads) for threads in (1, 2, 5)}

@@ -11,7 +11,7 @@ import pytest
 
 import cusz_core as cusz
 import support
-from support import DTYPES, F32, F64, check_contract
+from support import F32, F64, check_contract
 
 FOLDER = os.environ.get("CUSZ_TEST_DATA")
 #: Fields that mark missing values with an ordinary number.
@@ -56,7 +56,6 @@ def fill_of(name):
     return next((fill for prefix, fill in FILLS.items() if name.startswith(prefix)), None)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_relative_bounds(name, dtype, backend):
     x, fill = field(name, dtype), fill_of(name)
@@ -64,7 +63,6 @@ def test_relative_bounds(name, dtype, backend):
     assert sizes == sorted(sizes), "a tighter bound gave a smaller archive"
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_absolute_bounds(name, dtype, backend):
     x, fill = field(name, dtype), fill_of(name)

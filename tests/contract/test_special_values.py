@@ -5,7 +5,7 @@ import pytest
 
 import cusz_core as cusz
 import support
-from support import DTYPES, F32, check_contract, same_bits
+from support import F32, check_contract, same_bits
 
 SHAPES = [(5000,), (70, 71), (9, 17, 33), (2, 9, 17, 33)]
 DENSITIES = (1, 2, 7, 300)
@@ -27,7 +27,6 @@ def nan_payloads(dtype, n):
 
 
 @pytest.mark.parametrize("density", DENSITIES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_nan_of_every_payload(shape, dtype, density, backend):
     x = support.smooth(shape, dtype)
@@ -40,7 +39,6 @@ def test_nan_of_every_payload(shape, dtype, density, backend):
 
 
 @pytest.mark.parametrize("density", DENSITIES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_infinities_do_not_count_in_the_range(shape, dtype, density, backend):
     x = support.smooth(shape, dtype)
@@ -52,7 +50,6 @@ def test_infinities_do_not_count_in_the_range(shape, dtype, density, backend):
 
 
 @pytest.mark.parametrize("fill", [1e20, -9999.0, -9999.9, 0.0, -0.0, np.nan, np.inf, 9.96921e36])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fill(fill, dtype, backend):
     for shape in SHAPES:
         for density in DENSITIES:
@@ -65,7 +62,6 @@ def test_fill(fill, dtype, backend):
                 check_contract(x, eb, mode, fill=fill, backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fill_in_blocks_costs_little(dtype, backend):
     """Land in an ocean: whole tiles of fill, and coasts."""
     x = support.smooth((6, 80, 120), dtype)
@@ -78,7 +74,6 @@ def test_fill_in_blocks_costs_little(dtype, backend):
     assert info.special > 0
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_neighbour_of_fill_is_an_ordinary_value(dtype, backend):
     fill = dtype.type(1e20)
     x = np.full(5000, fill, dtype)
@@ -89,7 +84,6 @@ def test_a_neighbour_of_fill_is_an_ordinary_value(dtype, backend):
         assert same_bits(x[x == fill], y[x == fill])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e20])
 @pytest.mark.parametrize("shape", [(1,), (10000,), (100, 70), (17, 33, 65), (2, 9, 17, 33)], ids=str)
 def test_nothing_but_special_values(shape, value, dtype, backend):
@@ -99,7 +93,6 @@ def test_nothing_but_special_values(shape, value, dtype, backend):
             assert same_bits(x, cusz.decompress(check_contract(x, 1e-3, mode, fill=fill, backend=backend)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("position", [0, 1, 31, 32, 511, 512, 4095, 4096, -1])
 def test_one_special_value_anywhere(position, dtype, backend):
     for value in (np.nan, np.inf, 1e20):
@@ -108,7 +101,6 @@ def test_one_special_value_anywhere(position, dtype, backend):
         check_contract(x, 1e-3, backend=backend, fill=1e20)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("position", [0, 7, 4095, 4096, -1])
 def test_one_value_among_special_ones(position, dtype, backend):
     for value in (np.nan, np.inf, 1e20):
@@ -118,7 +110,6 @@ def test_one_value_among_special_ones(position, dtype, backend):
         check_contract(x, 1e-3, "rel", backend=backend, fill=1e20)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_zeros_and_subnormals(dtype, backend):
     tiny = np.finfo(dtype).smallest_subnormal
     x = np.array([0.0, -0.0, tiny, -tiny, np.finfo(dtype).tiny, 1.0, -1.0] * 500, dtype)
@@ -128,7 +119,6 @@ def test_zeros_and_subnormals(dtype, backend):
     assert same_bits(x, y)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rare_values_outside_the_sample_of_the_codebook(dtype, backend):
     """From 128 tiles on the codebook is made from some of them; here only others have special values and outliers."""
     for tile in (2, 3, 6):
@@ -138,7 +128,6 @@ def test_rare_values_outside_the_sample_of_the_codebook(dtype, backend):
         check_contract(x, 0.1, fill=-7.0, backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_bit_pattern(dtype, backend):
     for seed, shape in enumerate(SHAPES):
         x = support.random_bits(shape, dtype, seed)
@@ -147,7 +136,6 @@ def test_every_bit_pattern(dtype, backend):
             check_contract(x, eb, mode, fill=float(x.reshape(-1)[11]), backend=backend)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_value_range(dtype):
     x = np.array([np.nan, -np.inf, 3, -2, 1e20, np.inf], dtype)
     assert cusz.value_range(x) == (-2, float(dtype.type(1e20)), 3)

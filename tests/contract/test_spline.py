@@ -34,7 +34,6 @@ def spline(x: NDArray, eb: float, mode: Any = "abs", **options: Any) -> bytes:
 # The bound
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
 def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = smooth(shape, dtype, seed=len(shape))
@@ -65,7 +64,6 @@ def test_every_kind_of_field(kind: str, shape: tuple[int, ...], dtype: np.dtype)
     check(how.make(shape, dtype), how.eb, how.mode, **how.options)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("exponent", [-300, -45, -38, -20, -7, -1, 0, 3, 30, 38, 300])
 def test_any_bound(exponent: int, dtype: np.dtype) -> None:
     for shape in ((4097,), (65, 70), (9, 17, 33), (2, 9, 17, 33)):
@@ -74,7 +72,6 @@ def test_any_bound(exponent: int, dtype: np.dtype) -> None:
             check(x, factor * 10.0**exponent)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("eb", [1e-3, 1 / 3, 7e-5, 2.0**-12, 1.7e6])
 def test_values_halfway_between_two_steps(eb: float, dtype: np.dtype) -> None:
     """d = (k + 1/2) * 2 eb and its neighbours, among predictions that are multiples of eb."""
@@ -85,7 +82,6 @@ def test_values_halfway_between_two_steps(eb: float, dtype: np.dtype) -> None:
         check(y, eb)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_largest_and_the_smallest_values(dtype: np.dtype) -> None:
     """Predictions overflow, differences do, bounds are limited."""
     limits = np.finfo(dtype)
@@ -126,7 +122,6 @@ def test_any_values_of_few_digits(
 # Special values
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fill", [None, 1e20, -9999.9, 0.0, -0.0, math.nan, math.inf])
 def test_special_values(fill: float | None, dtype: np.dtype) -> None:
     for number, shape in enumerate([(5000,), (70, 71), (9, 17, 33), (2, 9, 17, 33)]):
@@ -143,7 +138,6 @@ def test_special_values(fill: float | None, dtype: np.dtype) -> None:
                 check(x, eb, mode, fill=fill)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e20, 0.0, -0.0])
 def test_nothing_but_one_value(value: float, dtype: np.dtype) -> None:
     for shape in ((1,), (4,), (10000,), (100, 70), (17, 33, 65), (2, 9, 17, 33)):
@@ -265,7 +259,6 @@ def test_layout_in_memory_does_not_matter() -> None:
 # Boxes
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     "shape", [(9000,), (4097,), (70, 130), (200, 3), (17, 33, 65), (40, 5, 9), (3, 9, 17, 33)], ids=str
 )
@@ -282,7 +275,6 @@ def test_boxes(shape: tuple[int, ...], dtype: np.dtype) -> None:
 # Small and constant fields, archives of version 1, the header, the lossless stage
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (2,), (4,), (1, 1, 1, 1), (4, 1, 3, 4), (2, 2), (8, 8, 8)], ids=str)
 def test_small_fields(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = smooth(shape, dtype)
@@ -292,7 +284,6 @@ def test_small_fields(shape: tuple[int, ...], dtype: np.dtype) -> None:
         assert len(archive) < 30 + x.nbytes
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (16, 16, 16), (8, 8, 8, 8), (2000, 1000)], ids=str)
 @pytest.mark.parametrize("value", [0.0, -0.0, 2.5, 1e20, math.nan, -math.inf])
 def test_a_constant_field_takes_a_few_bytes(value: float, shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -305,7 +296,6 @@ def test_a_constant_field_takes_a_few_bytes(value: float, shape: tuple[int, ...]
         assert same_bits(cusz.decompress(archive), x)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_is_raw_has_version_1(dtype: np.dtype) -> None:
     x = smooth((40, 50), dtype)
     for raw, eb, mode in ((x, 0.0, "abs"), (x, 1e-310, "abs")):
@@ -364,7 +354,6 @@ def test_inspection_of_logarithms() -> None:
 
 
 @support.needs_zstd
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_lossless_stage(dtype: np.dtype) -> None:
     waves = (np.indices((40, 50, 60)).sum(axis=0) % 32).astype(dtype)  # repeats: zstd has something to find
     for x, eb in ((waves, 1e-2), (smooth((5000,), dtype), 1e-3), (np.zeros((70, 70), dtype), 1e-2), (waves[:0], 0.1)):

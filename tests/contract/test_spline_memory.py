@@ -39,7 +39,6 @@ def test_fields_of_several_units(kind: str, shape: tuple[int, ...], dtype: np.dt
         assert same_bits(box, part(wanted, start, count)), (start, count)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("shape", "layered", "share"),
     [

@@ -92,7 +92,6 @@ def test_the_archives_have_every_part_of_version_1():
         assert any(info.size > 2**20 for info in coded)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_the_archives_have_every_part_of_logarithms(dtype):
     """tests/reference takes those of the spline codec apart."""
     archives = [golden(2, name) for name in manifest(2)]
@@ -109,7 +108,6 @@ def test_the_archives_have_every_part_of_logarithms(dtype):
     assert {(has_signs, version) for _, _, has_signs, version in found} == set(product((False, True), (1, 2)))
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_the_tiles_have_every_part_of_version_1(dtype):
     headers, fine = [], set()
     for name in manifest(1):

@@ -22,7 +22,6 @@ REAL = sorted(Path(os.environ["CUSZ_TEST_DATA"]).glob("*.npy")) if os.environ.ge
 Identical = Callable[..., bytes]
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_and_shapes(identical: Identical, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -31,7 +30,6 @@ def test_kinds_and_shapes(identical: Identical, name: str, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("predictor", ["spline", "auto"])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["waves", "noise", "mixture", "constant", "last_axis_in_layers"])
 def test_through_the_host(identical: Identical, name: str, dtype: np.dtype, predictor: str) -> None:
     """The spline codec has no kernels. "auto" chooses by boxes of the field."""
@@ -41,7 +39,6 @@ def test_through_the_host(identical: Identical, name: str, dtype: np.dtype, pred
 
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("eb", [0.5, 1e-2, 1e-4, 1e-6])
 def test_bounds_relative_to_every_value(identical: Identical, eb: float, dtype: np.dtype, predictor: str) -> None:
     for shape in ((1,), (31,), (9000,), (70, 130), (90, 100, 110)):
@@ -53,7 +50,6 @@ def test_bounds_relative_to_every_value(identical: Identical, eb: float, dtype: 
         identical(support.random_bits((37, 41), dtype, seed), eb, "pw_rel", predictor=predictor)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind(identical: Identical, name: str, dtype: np.dtype) -> None:
     """A few tiles of each: what scripts/gpu sanitize runs."""
@@ -62,7 +58,6 @@ def test_every_kind(identical: Identical, name: str, dtype: np.dtype) -> None:
         identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("shape", support.ALL_SHAPES, ids=str)
 def test_shapes(identical: Identical, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Empty ones as well."""
@@ -70,13 +65,11 @@ def test_shapes(identical: Identical, shape: tuple[int, ...], dtype: np.dtype) -
 
 
 @pytest.mark.parametrize("bins", [64, 128, 256, 512, 1024, 2048, 4096, 8192])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_bins(identical: Identical, dtype: np.dtype, bins: int) -> None:
     identical(support.smooth((40, 70, 90), dtype), 1e-5, "rel", bins=bins)
 
 
 @pytest.mark.parametrize("fill", [np.nan, np.inf, -0.0, 0.0, 1e300])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_fills(identical: Identical, dtype: np.dtype, fill: float) -> None:
     x = support.smooth((9, 17, 33), dtype).round(1)
     with np.errstate(over="ignore"):
@@ -87,7 +80,6 @@ def test_fills(identical: Identical, dtype: np.dtype, fill: float) -> None:
         identical(x, eb, mode, fill=fill)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_many_tiles(identical: Identical, dtype: np.dtype) -> None:
     """More tiles than blocks run at once: look-back over many of them, a sampled codebook, escapes from it."""
     x = support.smooth((130, 200, 300), dtype) * dtype.type(1e-3)
@@ -116,7 +108,6 @@ def test_golden_archives(cupy: Any, version: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["smooth", "mixture", "incompressible", "lossless"])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_fields_on_the_host(cupy: Any, dtype: np.dtype, name: str) -> None:
     """backend="cuda": the same archive from host memory."""
     kind = KINDS[name]
@@ -132,7 +123,6 @@ def test_fields_on_the_host(cupy: Any, dtype: np.dtype, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["smooth", "mixture", "all_nan"])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_value_range(cupy: Any, dtype: np.dtype, name: str) -> None:
     kind = KINDS[name]
     x = kind.make((50, 60, 70), dtype)
@@ -148,7 +138,6 @@ def test_real_fields(identical: Identical, path: Path, eb: float) -> None:
     identical(np.ascontiguousarray(np.load(path)), eb, "rel", fill=fill)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_damaged_archives(cupy: Any, dtype: np.dtype) -> None:
     """The device finds what the CPU finds, and is as well as before."""
     x = KINDS["mixture"].make((18, 33, 40), dtype)

@@ -47,7 +47,6 @@ def pool(cupy: Any) -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize("mode", ["abs", "rel"])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_nothing_is_allocated_after_the_first_call(cupy: Any, pool: Pool, dtype: np.dtype, mode: Any) -> None:
     x = cupy.asarray(support.smooth(SHAPE, dtype))
     archive = cupy.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8)
@@ -80,7 +79,6 @@ def test_scratch_memory_is_cupys(cupy: Any, pool: Pool, free_bytes: Callable[[],
     assert y.shape == x.shape
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_scratch_memory_is_small(cupy: Any, pool: Pool, dtype: np.dtype) -> None:
     """From device to device less than a hundredth of the field (at most 1.5 times the field is the aim)."""
     x = cupy.asarray(support.smooth(SHAPE, dtype))
@@ -102,7 +100,6 @@ def test_release_gives_all_back(cupy: Any, pool: Pool) -> None:
     assert cusz.scratch_bytes() == 0
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("part", [3, 10])
 def test_batches_of_a_field_that_does_not_fit(cupy: Any, pool: Pool, dtype: np.dtype, part: int) -> None:
     """Memory for a third, or a tenth, of the field: the same archive, from several batches, and back."""

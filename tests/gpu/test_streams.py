@@ -120,7 +120,6 @@ class OnlyInterface:
 
 
 @pytest.mark.parametrize("wrapper", [OnlyDLPack, OnlyInterface])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_other_arrays(cupy: Any, dtype: np.dtype, wrapper: Any) -> None:
     x = support.smooth((50, 60, 70), dtype)
     wanted = cusz.compress(x, 1e-4, backend="cpu")
@@ -140,7 +139,6 @@ def test_a_field_that_is_not_contiguous(cupy: Any) -> None:
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3, 5])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_fields_at_any_value_of_an_array(cupy: Any, dtype: np.dtype, offset: int) -> None:
     """Aligned to a value, and to nothing more."""
     x = support.smooth((24, 40, 50), dtype)
@@ -164,7 +162,6 @@ def torch(cupy: Any) -> Any:
     return torch
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_tensors_of_pytorch(torch: Any, dtype: np.dtype) -> None:
     x = support.smooth((50, 60, 70), dtype)
     wanted = cusz.compress(x, 1e-4, backend="cpu")

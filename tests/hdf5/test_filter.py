@@ -76,7 +76,6 @@ def check(path: Path, x: np.ndarray, chunk: tuple[int, ...], filter: Cusz, fill:
                 assert support.violations(part, back, bound, told) == []
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize(("shape", "chunk"), LAYOUTS, ids=str)
 def test_round_trip(tmp_path: Path, shape: tuple[int, ...], chunk: tuple[int, ...], dtype: np.dtype) -> None:
     check(tmp_path / "x.h5", support.smooth(shape, dtype), chunk, Cusz(eb=1e-3))
@@ -90,7 +89,6 @@ def test_modes_and_predictors(tmp_path: Path, eb: float, mode, predictor) -> Non
         check(tmp_path / f"{dtype}.h5", x, (20, 32, 48), Cusz(eb, mode, predictor))
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("fill", [1e20, -999.0, 0.0, math.nan, math.inf])
 def test_fill_values(tmp_path: Path, fill: float, dtype: np.dtype) -> None:
     """They come back bit for bit, are what HDF5 pads with, and do not count in the range."""
@@ -101,7 +99,6 @@ def test_fill_values(tmp_path: Path, fill: float, dtype: np.dtype) -> None:
         check(tmp_path / f"{mode}.h5", x, (16, 16), Cusz(1e-3, mode), fill=fill)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_every_bit_pattern(tmp_path: Path, dtype: np.dtype) -> None:
     """Incompressible: the chunks are longer than their values, and HDF5 takes them."""
     check(tmp_path / "x.h5", support.random_bits((50, 60), dtype), (32, 32), Cusz(1e-3))

@@ -42,7 +42,6 @@ def dumped(run: Run, h5dump: str, path: Path, like: np.ndarray) -> np.ndarray:
     return np.fromfile(binary, like.dtype).reshape(like.shape)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("mode", ["abs", "rel", "pw_rel"])
 def test_h5dump_reads_what_h5py_wrote(tmp_path: Path, run: Run, require_tool: Tool, dtype: np.dtype, mode) -> None:
     h5dump = require_tool("h5dump", "hdf5-tools")
@@ -63,7 +62,6 @@ def test_h5dump_reads_what_h5py_wrote(tmp_path: Path, run: Run, require_tool: To
     assert [int(word) % 2**32 for word in values.split()][:5] == list(Cusz(1e-3, mode).filter_options)
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_h5repack_writes_it(tmp_path: Path, run: Run, require_tool: Tool, dtype: np.dtype) -> None:
     """From an uncompressed file, then to other chunks, then back; each copy has the bound of its own."""
     h5repack, h5dump = require_tool("h5repack", "hdf5-tools"), require_tool("h5dump", "hdf5-tools")

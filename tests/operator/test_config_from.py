@@ -423,7 +423,6 @@ def test_integers_are_packed(engine: str, config: Callable, tmp_path: Path) -> N
     assert fails(config(tmp_path / "run.bp", "--variable", "z"), 2, "'z' is of type double complex; the operator takes")
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
 def test_statistics_of_blocks_without_values_do_not_count(engine: str, dtype: np.dtype, tmp_path: Path) -> None:
     """BP5 has the limits of the type for them, BP4 has 0."""
     x = (1e6 * (1 + np.arange(9000) / 9000)).astype(dtype)

@@ -89,7 +89,6 @@ def test_bpls_shows_minimum_and_maximum(told: Told, tmp_path: Path) -> None:
     assert blocks_of(path, "R", 1) == [("0,0", "20,30", *shown(counted.min(), counted.max()))]
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("mode", ["abs", "rel"])
 @pytest.mark.parametrize(
     "count",

@@ -426,7 +426,6 @@ OF_MANY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("how", OF_MANY)
 def test_many_blocks_are_compressed_as_each_of_them_alone(
     how: str, dtype: Any, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -373,7 +373,6 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_same_archive(name: str, dtype: np.dtype) -> None:
     case = CASES[name]
@@ -383,7 +382,6 @@ def test_same_archive(name: str, dtype: np.dtype) -> None:
     assert support.violations(x, reference.decode(archive), bound, case.options.get("fill")) == []
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_cases_have_every_part_of_the_format(dtype: np.dtype) -> None:
     seen: set[str] = set()
     for case in CASES.values():
@@ -392,7 +390,6 @@ def test_cases_have_every_part_of_the_format(dtype: np.dtype) -> None:
     assert seen == ALL_PARTS
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", support.ALL_SHAPES, ids=str)
 def test_same_archive_of_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
     agree(smooth(shape, dtype), 1e-2)
@@ -400,14 +397,12 @@ def test_same_archive_of_every_shape(shape: tuple[int, ...], dtype: np.dtype) ->
 
 
 @pytest.mark.parametrize("mode", ["abs", "rel"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("exponent", range(-16, 4))
 def test_same_archive_for_every_bound(exponent: int, dtype: np.dtype, mode: cusz.codec.Mode) -> None:
     agree(smooth((60, 140), dtype, 1), 10.0**exponent, mode)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 30, 63, 64, 65, 128, 129, 160, 2047, 2048, 2049, 4095, 4096, 4097, 8192])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_same_archive_of_few_values(n: int, dtype: np.dtype) -> None:
     """One tile or two, with every number of substreams; small tiles among larger ones."""
     agree(smooth((n,), dtype), 1e-2)
@@ -415,7 +410,6 @@ def test_same_archive_of_few_values(n: int, dtype: np.dtype) -> None:
 
 
 @pytest.mark.parametrize("n_tiles", [127, 128, 255, 256, 1023, 1025])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_same_codebook_of_a_sample(n_tiles: int, dtype: np.dtype) -> None:
     """From 128 tiles on the codebook is made from a sample of the tiles."""
     x = np.zeros(n_tiles * 4096 - 5, dtype)
@@ -473,7 +467,6 @@ ESCAPED = {
 
 
 @pytest.mark.quick(3)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ESCAPED)
 def test_same_archive_with_symbols_that_have_no_code(name: str, dtype: np.dtype) -> None:
     make, log2_reach = ESCAPED[name]

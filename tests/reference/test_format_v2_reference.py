@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from v2_cases import any_fields, flipped, smooth_fields, strewn
 
 import support
-from support import DTYPES, F32, F64, random_bits, smooth
+from support import F32, F64, random_bits, smooth
 
 settings.register_profile("format v2", deadline=None, max_examples=30, derandomize=True)
 FEW = settings.get_profile("format v2")
@@ -50,7 +50,6 @@ SHAPES = (
 )
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes(shape: tuple[int, ...], dtype: np.dtype) -> None:
     for number, allowed in enumerate(MASKS):
@@ -60,7 +59,6 @@ def test_shapes(shape: tuple[int, ...], dtype: np.dtype) -> None:
         round_trip(others, 1e-3, "rel", **options)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fill", [None, 0.0, -9999.0, 1e20, math.nan, math.inf, 0.125])
 def test_special_values(fill: float | None, dtype: np.dtype) -> None:
     special = math.nan if fill is None else fill
@@ -76,7 +74,6 @@ def test_special_values(fill: float | None, dtype: np.dtype) -> None:
     round_trip(x, 0.125, "abs", fill)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("bounds", range(4))
 def test_bounds_of_lattices(bounds: int, dtype: np.dtype) -> None:
     ty = v1.type_of(dtype)
@@ -90,7 +87,6 @@ def test_bounds_of_lattices(bounds: int, dtype: np.dtype) -> None:
     assert bytes([bounds | bounds << 3]) in archive
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_integers(dtype: np.dtype) -> None:
     """Predicted halfway between what can be reconstructed, many are exactly at the bound."""
     x = support.integers(60 * 70, -30, 30).reshape(60, 70).astype(dtype) + dtype.type(0.5)
@@ -100,7 +96,6 @@ def test_integers(dtype: np.dtype) -> None:
     round_trip(x, 0.5, curve=reference.SIX_POINTS_AND_CODES, bounds=2)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("value", [0.0, -0.0, 3.0, -1e-42, 1e37, math.nan])
 @pytest.mark.parametrize("mode", ["abs", "rel"])
 def test_constant_fields(value: float, mode: str, dtype: np.dtype) -> None:
@@ -118,7 +113,6 @@ def test_the_top_may_be_any_value_within_its_bound() -> None:
     assert y[0, 0, 0] == F32.type(float(x[0, 0, 0]) + 9e-4)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_huge_and_tiny_values(dtype: np.dtype) -> None:
     limits = np.finfo(dtype)
     tiny, largest = float(limits.tiny), float(limits.max)
@@ -377,7 +371,6 @@ class Pointwise:
         return (min(self.lattice.index, 2) * 3 + len(odd) - 1) * 67 + place, weight
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("shape", "mask", "curve"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 import cusz_core as cusz
 import support
-from support import DTYPES, F64, same_bits
+from support import F64, same_bits
 
 SHAPES = [(700,), (33, 40), (9, 17, 20)]
 
@@ -28,7 +28,6 @@ def fields(shape: tuple[int, ...], dtype: np.dtype) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 @pytest.mark.parametrize("fill", [None, 0.0, 1e20])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_archives(dtype: np.dtype, fill: float | None, predictor: cusz.parameters.Predictor) -> None:
     n_wide = n_signed = n_tiled = 0
     bounds = (0.5, 1e-2, 1e-4, 1e-6) if predictor == "lorenzo" else (1e-2, 1e-5)  # its reference is slow

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from v2_cases import SPECIALS, any_fields, smooth_fields, strewn
 
 import support
-from support import DTYPES, F32, F64, smooth
+from support import F32, F64, smooth
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOURCES = [
@@ -138,14 +138,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_same_archives(name: str, dtype: np.dtype, codec: Codec) -> None:
     case = CASES[name]
     agree(codec, case.field(dtype), case.eb, **case.options)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_regions_without_data(dtype: np.dtype, codec: Codec) -> None:
     x = smooth((20, 24, 33), dtype)
     x[:10] = math.nan
@@ -283,7 +281,6 @@ def resealed(archive: bytes) -> bytes:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_damaged_units_are_refused_alike(dtype: np.dtype, checked: Codec) -> None:
     x = strewn((7, 9, 16), dtype, [math.nan, 1e30, 900.0], 30)
     archive = reference.encode(x, 1e-3, even_if_longer=True)

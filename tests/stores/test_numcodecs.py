@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import cusz_core as cusz
 import support
-from support import F32, F64
+from support import F32
 
 numcodecs = pytest.importorskip("numcodecs")
 zarr = pytest.importorskip("zarr")
@@ -30,7 +30,6 @@ def field(shape: tuple[int, ...], dtype: np.dtype) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_what_is_decoded_lies_in_memory_as_what_was_encoded(
     shape: tuple[int, ...], dtype: np.dtype, order: Any
@@ -170,7 +169,6 @@ def create(folder: Path, x: NDArray[Any], compressor: Any, **options: Any) -> An
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", [F32, F64])
 def test_an_array_of_format_2(tmp_path: Path, dtype: np.dtype, order: str) -> None:
     x = X.astype(dtype)
     create(tmp_path / "x", x, Cusz(EB), order=order)

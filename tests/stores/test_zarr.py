@@ -41,7 +41,6 @@ def metadata(folder: Path) -> Any:
     return json.loads((folder / "zarr.json").read_text())
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("shape", [(), (1000,), (40, 50), (9, 17, 33), (3, 9, 17, 33), (2, 3, 4, 5, 6)], ids=str)
 def test_an_array(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = np.asarray(support.smooth((int(np.prod(shape)),), dtype).reshape(shape))

@@ -84,7 +84,6 @@ def test_tensors_of_pytorch_are_used_in_place():
             cusz.compress(torch.zeros(10, dtype=dtype), 1e-3)
 
 
-@pytest.mark.parametrize("dtype", [support.F32, support.F64])
 def test_native_byte_order_may_be_written_down(dtype):
     """numpy's buffers have the format "<f" then, not "f"; Zarr makes such arrays."""
     x = support.smooth((4, 5, 6), dtype)

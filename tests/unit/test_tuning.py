@@ -47,7 +47,6 @@ SHAPES = [(30000,), (150, 200), (1, 150, 200), (20, 30, 40), (3, 20, 20, 30)]
 
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_psnr(shape, dtype, predictor):
     x = support.smooth(shape, dtype)
@@ -58,7 +57,6 @@ def test_psnr(shape, dtype, predictor):
 
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_ratio(shape, dtype, predictor):
     x = support.smooth(shape, dtype)
@@ -140,7 +138,6 @@ def test_any_field(data):
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 5.0, 0.1, -3.7, 1e30, 1e-30, 1e-45])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_all_values_equal(value, dtype):
     x = np.full((30, 40), value, dtype)
     found = check(x, psnr=80)
@@ -160,7 +157,6 @@ def test_empty(shape):
     assert [row.psnr for row in tuning.survey(x)] == [math.inf] * len(tuning.BOUNDS)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_nothing_but_special_values(dtype):
     for x, fill in ((np.full((30, 30), np.nan, dtype), None), (np.full((30, 30), 1e20, dtype), 1e20)):
         assert check(x, psnr=60, fill=fill).psnr == math.inf
@@ -174,7 +170,6 @@ def test_few_values():
             tuning.find_bound(x, ratio=3)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("spacing", [1, 0.25, 1000])
 def test_integers_keep_their_values(spacing, dtype):
     """A bound of half their spacing is larger than the one for values in between, and exact."""
@@ -184,7 +179,6 @@ def test_integers_keep_their_values(spacing, dtype):
     assert check(x, psnr=25).eb > spacing / 2
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_extreme_magnitudes(dtype):
     """Neither the range nor its square is a number of the type."""
     wave = np.sin(np.linspace(0, 20, 20000)).astype(dtype)
@@ -275,7 +269,6 @@ def test_what_is_not_a_field():
 # ----------------------------------------------------------------------------------------------------------- survey
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_survey_of_a_small_field_is_exact(dtype):
     x = support.smooth((20, 30, 40), dtype)
     x[0, 0, :3] = [np.nan, 1e20, np.inf]
@@ -338,7 +331,6 @@ def test_effects_on_small_values():
     assert tuning.effects(many, np.tile(y, 30000), 1e20) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("mode", ["abs", "pw_rel"])
 def test_effects_of_a_bound(dtype, mode):
     x = support.many_magnitudes((40, 50), dtype)
@@ -492,7 +484,6 @@ def test_fields_with_one_sign():
     assert tuning.has_one_sign(tuning.sample(density))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_likely_fill(dtype):
     x = support.smooth((40, 50), dtype)
 

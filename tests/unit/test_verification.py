@@ -10,14 +10,13 @@ import pytest
 import cusz_core as cusz
 import support
 from cusz_core import verification
-from support import DTYPES, F32, F64
+from support import F32, F64
 
 
 def field(dtype):
     return support.smooth((20, 30, 40), dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_figures(dtype):
     x = field(dtype)
     x[0, 0, :4] = [np.nan, np.inf, -np.inf, 1e20]
@@ -52,7 +51,6 @@ def test_psnr_of_extreme_magnitudes():
         assert psnr == pytest.approx(usual, rel=1e-12)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_one_value_beyond_the_bound(dtype):
     x = field(dtype)
     archive = cusz.compress(x, 1e-3)
@@ -75,7 +73,6 @@ def test_the_worst_value_is_named():
         cusz.verify(x, archive)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["nan payload", "nan sign", "finite for nan", "inf sign", "fill", "nan for finite"])
 def test_special_values_must_be_the_same_bits(dtype, name):
     x = field(dtype)
