@@ -23,8 +23,6 @@ from cusz_operator.configuring import files as configuration
 pytest.importorskip("adios2")
 from other_program import Program
 
-RANKS = Path(__file__).parent / "ranks"
-
 PLUGIN = '<parameter key="PluginName" value="cusz"/><parameter key="PluginLibrary" value="cusz_operator"/>'
 BOUND = '<parameter key="accuracy" value="1e-3"/>'
 OPERATION = f'<operation type="plugin">{PLUGIN}{BOUND}</operation>'
@@ -224,7 +222,18 @@ def test_bp4_and_memory_selections(engine: str, tmp_path: Path) -> None:
     assert report.problems == []
 
 
-# A configuration, what check says of it, and what it does to configured.py: it is refused by an exception, the
+APPLICATION = """
+import sys
+import adios2
+import numpy as np
+from other_program import Program
+
+with Program(sys.argv[2], None, io="simulation", configuration=sys.argv[1]) as out, out.step():
+    out.how = adios2.Mode.Deferred  # for the engine Inline
+    out.put("T", np.linspace(0, 1, 5000))
+"""
+
+# A configuration, what check says of it, and what it does to the application above: it is refused by an exception, the
 # process is ended, or it is ignored (T is not compressed as it should be).
 MISTAKES = {
     "not_xml": ("<adios-config>", "not well-formed XML: no element found", "refused"),
@@ -281,16 +290,7 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
     assert any(words in problem for problem in problems), problems
 
     output = tmp_path / "out.bp"
-    np.save(tmp_path / "T.npy", np.linspace(0, 1, 5000))
-    command = [
-        sys.executable,
-        RANKS / "configured.py",
-        tmp_path / "adios2.xml",
-        "simulation",
-        tmp_path / "T.npy",
-        output,
-    ]
-    done = program(command, check=False)
+    done = program([sys.executable, "-c", APPLICATION, tmp_path / "adios2.xml", output], check=False)
     assert outcome == ("ended" if done.returncode < 0 else "refused" if done.returncode else "ignored"), done.stderr
     if outcome == "ignored" and name != "inline":  # which writes no file
         (block,) = cusz_operator.inspect_bp(output)
