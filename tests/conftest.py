@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ sys.path += [str(Path(__file__).parents[1] / "scripts" / name) for name in ("ben
 
 import support
 import tiers
+from cusz_core import cli
 from support import locked
 
 QUICK, LEFT_OUT = "quick", "left out"
@@ -212,6 +213,16 @@ def starts_ranks(file: Path) -> bool:
 def dtype(request: pytest.FixtureRequest) -> Any:
     """A test that names a dtype is run with both that are compressed, unless it says itself with which."""
     return request.param
+
+
+@pytest.fixture
+def cusz_cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command line of `cusz`; returns (exit code, standard output, standard error)."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        return (cli.main([str(word) for word in words]), *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture(scope="session")

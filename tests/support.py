@@ -296,24 +296,28 @@ def round_trip(seed: int) -> tuple[bytes, bytes]:
     return archive, cusz.decompress(archive, threads=3).tobytes()
 
 
-def printed(code: str, instruction_set: str) -> str:
-    """What Python code prints in a process that asks for an instruction set."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "CUSZ_SIMD": instruction_set},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    ).stdout
+def run(
+    command: Sequence[object], *, status: int | None = 0, timeout: float = 300, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; fails the test with its output unless it ends with `status` (None: with any)."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, timeout=timeout, capture_output=True, text=True, errors="replace", check=False, **options
+    )
+    if status not in (None, done.returncode):
+        pytest.fail(f"{' '.join(words)}\nexit status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done
+
+
+def printed(code: str, **environment: str) -> str:
+    """What Python code prints in a process of its own."""
+    return run([sys.executable, "-c", code], env={**os.environ, **environment}).stdout.strip()
 
 
 def library_of(source: Path, folder: Path) -> Path:
     """A program in C as a library in this folder, for LD_PRELOAD."""
     library = folder / f"lib{source.stem}.so"
-    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"])
     return library
 
 
@@ -324,6 +328,14 @@ def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
     assert re.fullmatch(r"cusz: error: [^\n]+\n", result[2]), result[2]
     assert re.search(words, result[2]), result[2]
     return True
+
+
+def damage(file: Path, at: int, bits: int = 1, *, within: bytes | None = None) -> None:
+    """Flips bits of a byte of a file, or of these bytes where they first occur in it; -1 is the last byte."""
+    content = bytearray(file.read_bytes())
+    begin, size = (0, len(content)) if within is None else (content.index(within), len(within))
+    content[begin + (at if at >= 0 else size + at)] ^= bits
+    file.write_bytes(content)
 
 
 def silent_bits(archive: bytes, *reads: Callable[[bytearray], object]) -> list[int]:
@@ -351,7 +363,7 @@ def read_by_zarr_alone(store: Path) -> NDArray:
         "numpy.save(sys.argv[2], zarr.open_array(sys.argv[1], mode='r')[...])\n"
     )
     result = store.with_name("read_by_zarr_alone.npy")
-    subprocess.run([sys.executable, "-c", code, store, result], check=True)
+    run([sys.executable, "-c", code, store, result])
     return np.load(result)
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 
+import support
 from support import MPI_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,15 +48,8 @@ def ranks(mpi_environment: dict[str, str]) -> Ranks:
         words = [str(word) for word in command]
         if words[0].endswith(".py"):
             words.insert(0, sys.executable)
-        done = subprocess.run(
-            ["timeout", "--kill-after=5", str(TIMEOUT_S), "mpirun", "-n", str(n), *words],
-            env={**mpi_environment, **(env or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == status, f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        words = ["timeout", "--kill-after=5", str(TIMEOUT_S), "mpirun", "-n", str(n), *words]
+        return support.run(words, status=status, env={**mpi_environment, **(env or {})})
 
     return run
 

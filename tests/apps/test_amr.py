@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import cusz_operator as cz
+import support
 from cusz_core import cli
 
 pytestmark = pytest.mark.mpi
@@ -128,8 +128,7 @@ def test_the_picture(runs: tuple[Path, Path], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for step in ("0", "-1"):
         picture = tmp_path / f"{step}.png"
-        command = [sys.executable, ROOT / "apps" / "amr_slice.py", runs[1], "-o", picture, "--step", step]
-        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        support.run([sys.executable, ROOT / "apps" / "amr_slice.py", runs[1], "-o", picture, "--step", step])
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import support
 
 pytestmark = pytest.mark.mpi
 
@@ -53,9 +54,7 @@ def test_check_and_report(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     for n in (2, 3):
         out = ranks(n, APPS / "demo_check.py", *files, "--eb", EB, "--json", tmp_path / f"check_{n}.json")
         assert out.stdout == f"{n} ranks read {values} values: all keep |d - d'| <= 0.001\n"
-    report = subprocess.run(
-        [sys.executable, APPS / "demo_report.py", tmp_path], capture_output=True, text=True, check=True
-    )
+    report = support.run([sys.executable, APPS / "demo_report.py", tmp_path])
     lines = report.stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["variable", "U", "V"]
     assert lines[-1] == f"All {values} values are within the bound 0.001, read back by 2 ranks and by 3 ranks."
@@ -65,8 +64,5 @@ def test_check_and_report(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     out = ranks(2, APPS / "demo_check.py", *files, "--eb", EB / 10, "--json", tmp_path / "check_2.json", status=1)
     assert "values: " in out.stdout
     assert "break |d - d'| <= 0.0001" in out.stdout
-    report = subprocess.run(
-        [sys.executable, APPS / "demo_report.py", tmp_path], capture_output=True, text=True, check=False
-    )
-    assert report.returncode == 1
+    report = support.run([sys.executable, APPS / "demo_report.py", tmp_path], status=1)
     assert report.stdout.splitlines()[-1].startswith("FAILED: ")

@@ -1,6 +1,7 @@
 """`cusz bench`: what it measures and writes."""
 
 import csv
+import functools
 import json
 import math
 import time
@@ -10,23 +11,19 @@ import pytest
 
 import cusz_core as cusz
 import support
-from cusz_core import bench, cli, verification
+from cusz_core import bench, verification
 
 X = support.smooth((12, 20, 30), support.F32)
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, cusz_cli):
     """Runs `cusz bench`; returns (exit code, output, errors)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench, "_SHORT", 1e-9)
     np.save("x.npy", X)
 
-    def call(*words):
-        code = cli.main(["bench", *map(str, words)])
-        return code, *capsys.readouterr()
-
-    return call
+    return functools.partial(cusz_cli, "bench")
 
 
 @pytest.mark.parametrize("mode", ["rel", "abs"])

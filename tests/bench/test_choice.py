@@ -1,7 +1,6 @@
 """`scripts/bench/choice.py`: a small run."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,9 +17,7 @@ def test_a_small_run(tmp_path):
     np.save(tmp_path / "noise.npy", support.integers(90_000, 0, 2**16).reshape(300, 300).astype(np.float64))
     command = [sys.executable, SCRIPT, tmp_path / "waves.npy", tmp_path / "noise.npy", "--rel", "1e-2", "1e-3",
                "--repeat", "1", "--json", tmp_path / "rows.json"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 4
+    assert len(support.run(command).stdout.splitlines()) == 4
     found = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["field"], row["rel"]) for row in found] == [
         (name, rel) for name in ("waves", "noise") for rel in (1e-2, 1e-3)

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 import scaling
 
+import support
+
 SCRIPTS = Path(__file__).parents[2] / "scripts/bench"
 SPEEDS = {"ratio": 5.0, "compress": 1e9, "decompress": 2e9}
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return support.run([sys.executable, *words], status=None)
 
 
 def test_a_stream_takes_what_its_slowest_stage_takes() -> None:

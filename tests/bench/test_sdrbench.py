@@ -2,7 +2,6 @@
 
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -93,7 +92,7 @@ def test_every_field_is_measured(tmp_path):
     (tmp_path / "HACC_280953867/vx.f32").unlink()  # 1-D: one extent cannot be divided by as much as two can
     out = tmp_path / "out.json"
     command = [sys.executable, SCRIPT, tmp_path, f"--shrink={SHRINK}", "--eb", "1e-3", "1e-4", "--json", out]
-    shown = subprocess.run([*map(str, command), "--repeat=1"], capture_output=True, text=True, check=True).stdout
+    shown = support.run([*command, "--repeat=1"]).stdout
     rows = json.loads(out.read_text())["rows"]
     assert len(rows) == 2 * (len(FILES) - 1) == len(shown.splitlines()) - 2
     for row in rows:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import support
-from cusz_core import cli
 
 
 @pytest.fixture
@@ -19,12 +18,6 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(folder, capsys):
-    """Runs a command line; returns (exit code, standard output, standard error)."""
-
-    def call(*arguments):
-        code = cli.main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+def run(folder, cusz_cli):
+    """Runs a command line there; returns (exit code, standard output, standard error)."""
+    return cusz_cli

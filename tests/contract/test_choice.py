@@ -255,7 +255,7 @@ for name, x, eb, mode, fill in test_choice.fields():
 def test_the_instruction_set_does_not_matter() -> None:
     """Some of the runs are the same where the processor does not have all."""
     code = DIGESTS.format(paths=[os.path.dirname(os.path.dirname(os.path.abspath(__file__)))])
-    digests = [printed(code, simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
+    digests = [printed(code, CUSZ_SIMD=simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
     assert len(digests[0]) == 2 * sum(1 for _ in fields())
     assert digests[1] == digests[0]
     assert digests[2] == digests[0]

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,12 +17,9 @@ PROGRAM = Path(__file__).with_name("endurance.py")
 @pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 8])
 def test_memory_stays_flat_over_ten_thousand_calls(threads):
-    command = [sys.executable, str(PROGRAM), str(threads), "10000"]
     # Else every thread that malloc meets may get an arena of its own, and keep what it frees.
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "MALLOC_ARENA_MAX": "1"}
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    result = support.run([sys.executable, PROGRAM, threads, 10000], timeout=600, env=environment)
     resident = [int(line) for line in result.stdout.split()]
     assert len(resident) == 10
     growth = max(resident[3:]) - max(resident[:3])

@@ -157,14 +157,14 @@ def expected_instruction_set(wanted: str) -> str:
 @pytest.mark.parametrize("wanted", ["", "baseline", "avx2", "avx512"])
 def test_the_instruction_set_can_be_chosen(wanted: str) -> None:
     code = "from cusz_core import _native; print(_native.instruction_set())"
-    assert printed(code, wanted).strip() == expected_instruction_set(wanted)
+    assert printed(code, CUSZ_SIMD=wanted) == expected_instruction_set(wanted)
 
 
 def test_the_instruction_set_does_not_matter() -> None:
     """Some of the runs are the same where the processor does not have all."""
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     code = DIGESTS.format(paths=[tests, os.path.join(tests, "golden")])
-    digests = [printed(code, simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
+    digests = [printed(code, CUSZ_SIMD=simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
     assert len(digests[0]) > 400
     assert digests[1] == digests[0]
     assert digests[2] == digests[0]

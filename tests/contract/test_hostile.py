@@ -122,10 +122,10 @@ def test_code_lengths_behind_the_last_symbol_are_refused(name):
 def run(names, seed, count, folder, instruction_set=""):
     """By case: numbers of archives decoded and refused, and a digest of what was decoded and of all messages."""
     progress = folder / "progress"
-    command = [sys.executable, str(PROGRAM), str(seed), str(count), str(progress), *names]
+    command = [sys.executable, PROGRAM, seed, count, progress, *names]
     try:
         environment = os.environ | {"CUSZ_SIMD": instruction_set}
-        result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+        result = support.run(command, status=None, timeout=600, env=environment)
     except subprocess.TimeoutExpired:
         pytest.fail(f"hangs at {progress.read_text().splitlines()[-1]}")
     last = progress.read_text().splitlines()[-1] if progress.exists() else "the start"

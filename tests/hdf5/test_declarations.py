@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from support import run
 
 HERE = Path(__file__).parent
 FILTER = HERE.parents[1] / "cusz_core/hdf5"
@@ -13,9 +14,7 @@ FILTER = HERE.parents[1] / "cusz_core/hdf5"
 
 def test_declarations(tmp_path: Path, require_tool) -> None:
     compiler = require_tool("h5c++", "libhdf5-dev")
-    command = [compiler, "-std=c++20", "-Wall", "-c", "-I", FILTER, "-o", tmp_path / "x.o", HERE / "declarations.cpp"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    run([compiler, "-std=c++20", "-Wall", "-c", "-I", FILTER, "-o", tmp_path / "x.o", HERE / "declarations.cpp"])
 
 
 @pytest.mark.parametrize(
@@ -33,6 +32,6 @@ def test_a_difference_is_found(tmp_path: Path, require_tool, ours: str, changed:
     (tmp_path / "hdf5.hpp").write_text(text.replace(ours, changed))
     (tmp_path / "declarations.cpp").write_text((HERE / "declarations.cpp").read_text())
     command = [compiler, "-std=c++20", "-c", "-o", tmp_path / "x.o", tmp_path / "declarations.cpp"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = run(command, status=None)
     assert result.returncode != 0
     assert "static assertion failed" in result.stderr or "has no member" in result.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def test_commands(tmp_path: Path, environment: dict[str, str], require_tool) -> 
     plain = xarray.Dataset({"T": (("time", "lat", "lon"), support.smooth((2, 180, 360), F32))})
     plain.to_netcdf(tmp_path / "plain.nc", engine="h5netcdf")
     for words, name in ((command("h5repack"), "small.h5"), (command("nccopy"), "small.nc")):
-        subprocess.run(words, cwd=tmp_path, env=environment, check=True)
+        support.run(words, cwd=tmp_path, env=environment)
         with h5py.File(tmp_path / name) as file:
             assert repr(Cusz.of(file["T"])) == repr(Cusz(1e-3))
             assert file["T"].chunks == ((64, 64, 64) if name == "small.h5" else (1, 180, 360))
@@ -64,7 +63,7 @@ def test_commands(tmp_path: Path, environment: dict[str, str], require_tool) -> 
 
 def test_what_python_prints() -> None:
     def said(*words: str) -> str:
-        return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True).stdout.strip()
+        return support.run([sys.executable, *words]).stdout.strip()
 
     assert said("-m", "cusz_core.hdf5") == str(plugin_path())
     (code,) = re.findall(r'`python -c "(.*)"`', PAGE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,9 +30,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def printed(*command: str | Path, env: dict[str, str] | None = None) -> str:
-    result = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, check=False, timeout=300)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    return support.run(command, env=env).stdout
 
 
 def test_xarray_writes_and_reads_it(written: Path) -> None:

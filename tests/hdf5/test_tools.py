@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,10 +23,7 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
     """Runs a command in the test's folder, and returns what it says."""
 
     def run(*command: str | Path, ok: bool = True) -> str:
-        words = list(map(str, command))
-        result = subprocess.run(
-            words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
-        )
+        result = support.run(command, status=None, env=environment, cwd=tmp_path)
         said = result.stdout + result.stderr
         assert (result.returncode == 0) == ok, said
         return said
@@ -115,8 +111,7 @@ def test_without_the_filter_the_error_names_its_number(
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=support.smooth((30, 40), F32), chunks=(30, 40), **Cusz(1e-3))
     empty = {**environment, "HDF5_PLUGIN_PATH": str(tmp_path)}
-    command = [h5dump, "--enable-error-stack", str(tmp_path / "x.h5")]
-    result = subprocess.run(command, env=empty, capture_output=True, text=True, check=False)
+    result = support.run([h5dump, "--enable-error-stack", tmp_path / "x.h5"], status=None, env=empty)
     assert result.returncode != 0
     assert "required filter" in result.stderr
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import cusz_operator
+import support
 from support import MPI_ENVIRONMENT, locked, not_installed
 
 HERE = Path(__file__).parent
@@ -39,28 +40,10 @@ def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, st
 
 
 def run(
-    command: Sequence[str | Path],
-    *,
-    env: Mapping[str, str | None] | None = None,
-    cwd: Path | None = None,
-    timeout: float = 120,
-    check: bool = True,
+    command: Sequence[str | Path], *, env: Mapping[str, str | None] | None = None, check: bool = True, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; fails the test with its output if it fails, unless check is False."""
-    words = [str(word) for word in command]
-    done = subprocess.run(
-        words,
-        env=environment(env),
-        cwd=cwd,
-        timeout=timeout,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if check and done.returncode != 0:
-        pytest.fail(f"{' '.join(words)}\nexit status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return done
+    return support.run(command, status=0 if check else None, env=environment(env), **{"timeout": 120, **options})
 
 
 def mpirun_command(ranks: int, script: str, *arguments: str | Path) -> list[str | Path]:

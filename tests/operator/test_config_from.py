@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -78,15 +79,9 @@ def run_bp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def config(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs `cusz config --from`; returns (exit code, standard output, standard error)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = cli.main(["config", "--from", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+def config(cusz_cli: Callable) -> Callable[..., tuple[int, str, str]]:
+    """Runs `cusz config --from`."""
+    return functools.partial(cusz_cli, "config", "--from")
 
 
 def bounds_of(xml: str) -> dict[str, float]:
@@ -579,9 +574,8 @@ def test_files_that_cannot_be_read(engine: str, tmp_path: Path) -> None:
 def test_a_damaged_file_of_a_writer(tmp_path: Path) -> None:
     with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
         out.put("T", T)
-    metadata = bytearray((tmp_path / "run.bp" / "md.0").read_bytes())
-    metadata[len(metadata) // 2] ^= 1
-    (tmp_path / "run.bp" / "md.0").write_bytes(metadata)
+    metadata = tmp_path / "run.bp" / "md.0"
+    support.damage(metadata, metadata.stat().st_size // 2)
     with pytest.raises(CorruptArchiveError, match=r"md\.0"):
         next(sampled_variables(tmp_path / "run.bp"))
 

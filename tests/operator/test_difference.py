@@ -13,7 +13,6 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_core import cli
 from cusz_operator.inspecting import difference
 
 pytest.importorskip("adios2")
@@ -109,29 +108,23 @@ def test_a_relative_bound_is_of_the_range_of_a(raw: Path, compressed: Path) -> N
     assert 0 < one.beyond < one.different
 
 
-def run(*words: Any, capsys: Any) -> tuple[int, str, str]:
-    code = cli.main([str(word) for word in words])
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-def test_the_command(raw: Path, compressed: Path, capsys: Any) -> None:
-    code, out, err = run("diff", raw, compressed, "--variable", "u", capsys=capsys)
+def test_the_command(raw: Path, compressed: Path, cusz_cli: Any) -> None:
+    code, out, err = cusz_cli("diff", raw, compressed, "--variable", "u")
     assert (code, err) == (0, "")
     header, line = out.splitlines()
     assert header.split() == ["variable", "step", "values", "different", "largest", "of", "range", "at", "PSNR"]
     assert line.split()[0] == "u"
     assert line.endswith(" dB")
-    code, out, _ = run("diff", raw, compressed, "--variable", "u", "--eb", "1e-3", "--steps", capsys=capsys)
+    code, out, _ = cusz_cli("diff", raw, compressed, "--variable", "u", "--eb", "1e-3", "--steps")
     assert code == 0
     assert [text.split()[:2] for text in out.splitlines()[1:4]] == [["u", "0"], ["u", "1"], ["u", "2"]]
     assert out.endswith("\nno value differs by more than abs 0.001\n")
-    code, out, _ = run("diff", raw, compressed, "--eb", "1e-4", capsys=capsys)
+    code, out, _ = cusz_cli("diff", raw, compressed, "--eb", "1e-4")
     assert code == 1
     assert "BEYOND THE BOUND" in out
     assert "v, step 2: only in a" in out
     assert " values differ by more than abs 0.0001; not compared: v\n" in out
-    code, out, _ = run("diff", raw, compressed, "--json", capsys=capsys)
+    code, out, _ = cusz_cli("diff", raw, compressed, "--json")
     assert code == 1
     listed = json.loads(out)
     assert {one["variable"]: one["problem"] for one in listed if one["step"] == 2}["v"] == "only in a"
@@ -145,8 +138,8 @@ def test_the_command(raw: Path, compressed: Path, capsys: Any) -> None:
         (["--eb", "-1"], 2, "eb is -1"),
     ],
 )
-def test_mistakes(words: list[str], code: int, message: str, raw: Path, compressed: Path, capsys: Any) -> None:
-    done = run("diff", raw, compressed, *words, capsys=capsys)
+def test_mistakes(words: list[str], code: int, message: str, raw: Path, compressed: Path, cusz_cli: Any) -> None:
+    done = cusz_cli("diff", raw, compressed, *words)
     assert done[0] == code
     assert message in done[2]
 
@@ -176,7 +169,7 @@ def test_bytes_are_listed(tmp_path: Path) -> None:
         assert np.array_equal(run[0].read("bytes", (1, 2), (3, 4)), values[1:4, 2:6])
 
 
-def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, capsys: Any) -> None:
+def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, cusz_cli: Any) -> None:
     """Unless they do not differ in the same way."""
     for run_name in ("a", "b"):
         with cz.Writer(tmp_path / f"{run_name}.bp", eb=0.0) as out, out.step():
@@ -186,7 +179,7 @@ def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, capsys: Any)
                 if run_name == "a" or n < 4:
                     out.put(f"level{n}/T", X)
     runs = tmp_path / "a.bp", tmp_path / "b.bp"
-    code, out_text, _ = run("diff", *runs, "--eb", "0.5", capsys=capsys)
+    code, out_text, _ = cusz_cli("diff", *runs, "--eb", "0.5")
     lines = out_text.splitlines()
     assert code == 1
     assert [line.split()[0] for line in lines[1:5]] == [
@@ -200,6 +193,6 @@ def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, capsys: Any)
     assert lines[3].endswith("8 variables, only in a")
     assert lines[4].endswith("600 BEYOND THE BOUND, 4 variables, most in level10/rho")
     assert lines[-1].endswith("; not compared: " + ", ".join(sorted(f"level{n}/T" for n in range(4, 12))))
-    code, out_text, _ = run("diff", *runs, "--eb", "0.5", "--all", capsys=capsys)
+    code, out_text, _ = cusz_cli("diff", *runs, "--eb", "0.5", "--all")
     assert code == 1
     assert sum(line.startswith("level") and ", step" not in line for line in out_text.splitlines()) == 24

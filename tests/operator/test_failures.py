@@ -163,10 +163,7 @@ except PluginError as error:
 
 def damage(file: Path, offset: int) -> None:
     """Changes a byte of the archive of variable A, which is the first in the file."""
-    data = file / "data.0"
-    content = bytearray(data.read_bytes())
-    content[content.index(b"cuSZ") + offset] ^= 0x20
-    data.write_bytes(content)
+    support.damage(file / "data.0", offset, 0x20, within=b"cuSZ")
 
 
 @pytest.mark.parametrize("offset", [0, 9, 45, 60, 130, 400], ids=lambda offset: f"byte{offset}")

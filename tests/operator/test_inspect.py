@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -39,14 +40,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def inspect(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `cusz inspect`; returns (exit code, standard output, standard error)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        code = cli.main(["inspect", *map(str, words)])
-        return (code, *capsys.readouterr())
-
-    return run
+def inspect(cusz_cli: Run) -> Run:
+    """Runs `cusz inspect`."""
+    return functools.partial(cusz_cli, "inspect")
 
 
 def variables_of(path: Path, **options: Any) -> dict[str, cz.VariableInfo]:
@@ -79,12 +75,6 @@ def write_plainly(path: Path, engine: str = "BP5") -> list[float]:
                 out.put("P", np.zeros(7, np.int32))
                 out.put("s", 0.0)
     return bounds
-
-
-def change_byte(path: Path, at: int, bits: int = 1) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= bits
-    path.write_bytes(content)
 
 
 def rewrite_lines(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -450,8 +440,7 @@ def test_a_damaged_block(engine: Any, tmp_path: Path, inspect: Run) -> None:
         field = X[:10] * factor if name == "writer.bp" else X
         bound: Any = (eb, "abs") if name == "writer.bp" else (1e-3, "rel")
         archive = cusz_core.compress(field, *bound, predictor="lorenzo")
-        at = (path / "data.0").read_bytes().index(archive)
-        change_byte(path / "data.0", at + len(archive) - 20)
+        support.damage(path / "data.0", -20, within=archive)
         assert inspect(path)[0] == 0
         assert variables_of(path)[variable].errors == ()
         assert not any("error" in block for block in cz.inspect_bp(path))
@@ -469,7 +458,8 @@ def test_a_damaged_block(engine: Any, tmp_path: Path, inspect: Run) -> None:
         assert code == 1
         assert sum("error" in block for block in json.loads(out)) == 1
 
-        change_byte(path / "data.0", at + 9)  # the header, which is read in any case of a file of the plugin
+        # The header, which is read in any case of a file of the plugin.
+        support.damage(path / "data.0", 9, within=archive[:-20])
         assert len(variables_of(path)[variable].errors) == (name == "plugin.bp")
 
 
@@ -494,11 +484,10 @@ def test_a_damaged_table(is_sealed: bool, engine: Any, tmp_path: Path, inspect: 
     whole = variables_of(path)["V"]
     with cz.Reader(path) as run:
         rows = cz.tables.blocktable.rows_of(run[1].blocks("V"))
-    at = (path / "data.0").read_bytes().index(rows.tobytes())
     count = cz.tables.blocktable.columns_of(3).index("count0")
     if not is_sealed:
         (path / checks.CHECKS_FILE).unlink()
-    change_byte(path / "data.0", at + 8 * count + 6, 0x10)  # another whole number
+    support.damage(path / "data.0", 8 * count + 6, 0x10, within=rows.tobytes())  # another whole number
     found = variables_of(path)["V"]
     (error,) = found.errors
     assert (error.step, error.block) == (1, None)

@@ -259,10 +259,7 @@ def test_damage_is_found_where_it_matters(at: int, tmp_path: Path) -> None:
     with cz.Reader(tmp_path / "run.bp") as run:
         expected = run[0].read("U", level=1)
         archive = bytes(run._contents.archive("U", 0, 0, support.F32))  # type: ignore[arg-type]
-    data = tmp_path / "run.bp" / "data.0"
-    content = bytearray(data.read_bytes())
-    content[content.index(archive) + (at if at > 0 else len(archive) + at)] ^= 64
-    data.write_bytes(content)
+    support.damage(tmp_path / "run.bp" / "data.0", at, 64, within=archive)
     with cz.Reader(tmp_path / "run.bp") as run:
         if at < 0:
             assert support.same_bits(run[0].read("U", level=1), expected)

@@ -591,12 +591,9 @@ def test_a_small_run_is_not_decoded_to_be_drawn(runs: tuple[Path, Path], monkeyp
 
 
 def test_damage_where_a_large_run_is_drawn(large: tuple[Path, Path]) -> None:
-    data = large[0] / "data.0"
-    content = bytearray(data.read_bytes())
     with cz.Reader(large[0]) as run:
         archive = bytes(run._contents.archive("U", 0, 2, support.F32))  # type: ignore[arg-type]
-    content[content.index(archive) + 2000] ^= 0x10
-    data.write_bytes(content)
+    support.damage(large[0] / "data.0", 2000, 0x10, within=archive)
     page = report.make(large[0])
     (note,) = page.notes
     assert note.startswith("U, step 0: it cannot be drawn: ")
@@ -695,12 +692,7 @@ def test_what_cannot_be_reported(
 
 
 def test_a_damaged_file(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    data = runs[0] / "data.0"
-    content = bytearray(data.read_bytes())
-    archive = cusz_core.compress(X[:10], EB)
-    at = content.index(archive)
-    content[at + len(archive) - 20] ^= 0x10
-    data.write_bytes(content)
+    support.damage(runs[0] / "data.0", -20, 0x10, within=cusz_core.compress(X[:10], EB))
     assert set(page_of(runs[0]).rows("Variables")) == {"U", "V", "ids", "title"}  # it is not decoded
     with pytest.raises(cusz_core.CorruptArchiveError, match=r"variable 'U', step 0, the block at \(0, 0, 0\)"):
         report.make(*runs)
@@ -711,10 +703,7 @@ def test_a_damaged_foreign_file(engine: str, tmp_path: Path) -> None:
     with Program(tmp_path / "run.bp", engine) as out, out.step():
         out.put("u", X[:10], X.shape, eb=EB)
         out.put("u", X[10:], X.shape, (10, 0, 0))
-    data = tmp_path / "run.bp" / "data.0"
-    content = bytearray(data.read_bytes())
-    content[content.index(cusz_core.compress(X[10:], EB)) + 20] ^= 0xFF
-    data.write_bytes(content)
+    support.damage(tmp_path / "run.bp" / "data.0", 20, 0xFF, within=cusz_core.compress(X[10:], EB))
     html = page_of(tmp_path / "run.bp")
     assert "u, step 0: 1 blocks cannot be read as they should: block 1: " in html.classes["notes"]
     assert html.rows("Variables")["u"]["bound in force"] == "0.001"

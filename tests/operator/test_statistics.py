@@ -237,9 +237,7 @@ def test_appending_to_a_damaged_file(tmp_path: Path) -> None:
     """ADIOS2 would crash when it is asked for the file's statistics."""
     write(tmp_path / "run.bp", X)
     metadata = tmp_path / "run.bp" / "md.0"
-    damaged = bytearray(metadata.read_bytes())
-    damaged[len(damaged) // 2] ^= 255
-    metadata.write_bytes(damaged)
+    support.damage(metadata, metadata.stat().st_size // 2, 255)
     with pytest.raises(cusz_core.CorruptArchiveError, match=r"md\.0 is damaged"):
         write(tmp_path / "run.bp", X, append=True)
 

@@ -14,6 +14,7 @@ import pytest
 
 import cusz_core
 import cusz_operator
+import support
 from cusz_operator import plugin
 
 adios2 = pytest.importorskip("adios2")
@@ -146,12 +147,6 @@ CONFIGURATION = f"""<adios-config><io name="output">
 FIELD = np.linspace(0, 1, 5000)
 
 
-def damage(file: Path, position: int) -> None:
-    content = bytearray(file.read_bytes())
-    content[position] ^= 1
-    file.write_bytes(content)
-
-
 @pytest.fixture(scope="module")
 def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What programs print when things go wrong, without ADIOS2's colours and times."""
@@ -192,7 +187,7 @@ def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: py
 
     with cusz_operator.Writer(folder / "damaged.bp", eb=1e-3) as out, out.step():
         out.put("T", FIELD)
-    damage(folder / "damaged.bp" / "md.0", -1)
+    support.damage(folder / "damaged.bp" / "md.0", -1)
     archive = cusz_core.compress(FIELD, 1e-3, predictor="lorenzo")
     calls: list[Callable[[], object]] = [
         lambda: cusz_operator.Reader(folder / "damaged.bp"),
@@ -208,7 +203,7 @@ def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: py
         outputs.append(f"{raised.type.__name__}: {raised.value}")
 
     data = folder / "run.bp" / "data.0"
-    damage(data, data.read_bytes().index(b"cuSZ") + 100)
+    support.damage(data, 100, within=b"cuSZ")
     python_run(READ, folder / "run.bp")
     return re.sub(r"\x1b\[[0-9;]*m(?:\[[A-Z][a-z]{2} [^\]]*\])?", "", "\n".join(outputs))
 

@@ -6,6 +6,7 @@ import re
 import struct
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 
 import cusz_operator as cz
 import support
-from cusz_core import cli
 from cusz_operator.inspecting import view
 
 pytest.importorskip("adios2")
@@ -40,12 +40,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def called(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
-    code = cli.main(["view", *map(str, words)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def pixels_of(file: Path) -> np.ndarray:
     """The colours of a PNG file of one kind."""
     content = file.read_bytes()
@@ -64,14 +58,12 @@ def pixels_of(file: Path) -> np.ndarray:
     return lines[:, 1:].reshape(height, width, 3)
 
 
-def test_a_picture_is_of_the_level_that_its_pixels_need(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_picture_is_of_the_level_that_its_pixels_need(run: Path, tmp_path: Path, cusz_cli: Callable) -> None:
     with cz.Reader(run) as opened:
         step = opened[1]
         for pixels, number in ((160, 0), (512, 0), (80, 1), (40, 2), (1, 8)):
             file = tmp_path / f"{pixels}.png"
-            code, out, err = called(capsys, run, "U", "--slice", "z=0.5", "-o", file, "--pixels", pixels)
+            code, out, err = cusz_cli("view", run, "U", "--slice", "z=0.5", "-o", file, "--pixels", pixels)
             assert (code, err) == (0, "")
             level = step.level("U", number)
             rows, columns = level.shape[1:]
@@ -86,10 +78,10 @@ def test_a_picture_is_of_the_level_that_its_pixels_need(
             assert pixels == 1 or brightness[in_order[-1]] - brightness[in_order[0]] > 200
 
 
-def test_less_is_read_for_a_smaller_picture(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_less_is_read_for_a_smaller_picture(run: Path, tmp_path: Path, cusz_cli: Callable) -> None:
     read = []
     for pixels in (160, 40):
-        out = called(capsys, run, "U", "-o", tmp_path / f"{pixels}.png", "--pixels", pixels)[1]
+        out = cusz_cli("view", run, "U", "-o", tmp_path / f"{pixels}.png", "--pixels", pixels)[1]
         found = re.search(r"read ([\d.]+) kB of ([\d.]+) kB$", out.strip())
         assert found is not None
         read.append(float(found[1]))
@@ -117,10 +109,10 @@ def test_planes_and_means(run: Path) -> None:
         assert coarse.cuts == {"z": 32}  # the nearest that there is
 
 
-def test_in_a_terminal(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_terminal(run: Path, cusz_cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("LINES", "13")
-    code, out, _ = called(capsys, run, "U")
+    code, out, _ = cusz_cli("view", run, "U")
     *lines, words = out.splitlines()
     assert code == 0
     assert len(lines) <= 10
@@ -130,12 +122,12 @@ def test_in_a_terminal(run: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert words.startswith("U at step 1, z = 32, level ")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    *coloured, same = called(capsys, run, "U")[1].splitlines()
+    *coloured, same = cusz_cli("view", run, "U")[1].splitlines()
     assert same == words
     assert [line.count("▀") for line in coloured] == [len(line) for line in lines]
     assert all(re.fullmatch(r"(\x1b\[38;2;[\d;]+m(\x1b\[48;2;[\d;]+m)?▀)+\x1b\[0m", line) for line in coloured)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert called(capsys, run, "U")[1].splitlines()[:-1] == lines
+    assert cusz_cli("view", run, "U")[1].splitlines()[:-1] == lines
 
 
 def test_values_that_are_no_numbers() -> None:
@@ -173,7 +165,7 @@ def test_fill_values_are_not_drawn(engine: Any, mode: Any, tmp_path: Path) -> No
     assert picture.scaled()[10, 10] == 1.0
 
 
-def test_what_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(run: Path, tmp_path: Path, cusz_cli: Callable) -> None:
     for words, message in (
         (["V"], "has no variable 'V'"),
         (["one"], "'one' is one value"),
@@ -189,8 +181,8 @@ def test_what_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         (["U", "--pixels", 0], "--pixels is 0"),
         (["U", "-o", "picture.jpg"], "does not end in .png"),
     ):
-        assert support.fails(called(capsys, run, *words), 2, message)
+        assert support.fails(cusz_cli("view", run, *words), 2, message)
     file = tmp_path / "there.png"
     file.write_bytes(b"")
-    assert support.fails(called(capsys, run, "U", "-o", file), 2, "exists")
-    assert called(capsys, run, "U", "-o", file, "--force")[0] == 0
+    assert support.fails(cusz_cli("view", run, "U", "-o", file), 2, "exists")
+    assert cusz_cli("view", run, "U", "-o", file, "--force")[0] == 0

@@ -242,8 +242,7 @@ def test_launcher_that_does_not_fit_the_mpi(cluster: Any, tmp_path: Path) -> Non
 
 def script(name: str, *options: object) -> subprocess.CompletedProcess[str]:
     """A program of scripts/slurm as a single rank."""
-    command = [sys.executable, ROOT / "scripts" / "slurm" / name, *options]
-    return subprocess.run([str(word) for word in command], timeout=60, capture_output=True, text=True, check=False)
+    return support.run([sys.executable, ROOT / "scripts" / "slurm" / name, *options], status=None)
 
 
 def load(name: str) -> Any:
@@ -304,9 +303,7 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
 
     options = (good, "--steps", 20, "--interval", 10, "--eb", EB)
     assert script("check.py", *options).stdout.startswith(f"{good}: 2 steps, all as asked for, ")
-    data = bytearray((good / "data.0").read_bytes())
-    data[data.find(b"cuSZ") + 1000] ^= 1
-    (good / "data.0").write_bytes(data)
+    support.damage(good / "data.0", 1000, within=b"cuSZ")
     done = script("check.py", *options)
     assert done.returncode == 1
     assert f"check: {good}: rank 0: " in done.stderr

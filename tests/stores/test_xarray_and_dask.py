@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -55,7 +54,7 @@ def test_a_dataset(tmp_path: Path, zarr_format: int, encoding: dict[str, Any], c
         "data = xarray.open_zarr(sys.argv[1], consolidated=False)\n"
         "numpy.savez(sys.argv[2], **{name: data[name].values for name in data.variables})\n"
     )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "run.zarr", tmp_path / "back.npz"], check=True)
+    support.run([sys.executable, "-c", code, tmp_path / "run.zarr", tmp_path / "back.npz"])
     back = np.load(tmp_path / "back.npz")
     for name in ("U", "V"):
         assert back[name].dtype == data[name].dtype

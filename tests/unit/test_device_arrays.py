@@ -4,7 +4,6 @@
 import gc
 import os
 import shutil
-import subprocess
 import sys
 import textwrap
 import weakref
@@ -842,18 +841,13 @@ def pretend(tmp_path_factory):
     library = tmp_path_factory.mktemp("pretend") / "pretend_device.so"
     include = tests.parent / "cusz_core" / "include"
     source = tests / "fakes" / "pretend_device.c"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", f"-I{include}", source, "-o", library, "-ldl", "-pthread"], check=True
-    )
+    support.run([compiler, "-shared", "-fPIC", f"-I{include}", source, "-o", library, "-ldl", "-pthread"])
 
     def run(code):
         program = PRETEND.format(tests=str(tests), library=str(library)) + textwrap.dedent(code)
         preload = [os.environ.get("LD_PRELOAD", ""), str(library)]  # a sanitizer's comes first
         environment = os.environ | {"LD_PRELOAD": " ".join(filter(None, preload))}
-        result = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=environment
-        )
-        assert result.returncode == 0, result.stderr
+        support.run([sys.executable, "-c", program], env=environment)
 
     return run
 

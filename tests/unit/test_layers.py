@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import shutil
-import subprocess
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cusz_core
+import support
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -163,7 +163,7 @@ def test_code_for_newer_processors_stays_by_itself(name: str) -> None:
     if not objects:
         pytest.skip("this was not built by scripts/setup, or not for x86")
     for path in objects:
-        symbols = subprocess.run(["nm", "-C", path], check=True, capture_output=True, text=True).stdout.splitlines()
+        symbols = support.run(["nm", "-C", path]).stdout.splitlines()
         own = (f"{name}::", f"N4cusz3cpu{len(name)}{name}")  # the latter where nm cannot tell what a name means
         shared = [line for line in symbols if line[16:19] == " W " and not any(part in line for part in own)]
         assert any(f" t cusz::cpu::{name}::" in line or f" W cusz::cpu::{name}::" in line for line in symbols)

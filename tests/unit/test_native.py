@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import os
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -14,22 +13,9 @@ import pytest
 
 import cusz_core as cusz
 import support
+from support import printed
 
 X = support.smooth((40, 50, 60), support.F32)
-
-
-def run_python(code, **environment):
-    """Runs a program of its own; returns what it prints."""
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | environment,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
 
 
 def has_gil():
@@ -189,7 +175,7 @@ print("done")
 
 
 def test_a_forked_child_works_on():
-    assert run_python(FORK) == "done"
+    assert printed(FORK) == "done"
 
 
 FORK_AMONG_THREADS = """
@@ -228,14 +214,14 @@ print("done")
 def test_a_child_forked_while_threads_compress_works_on():
     if not has_gil():
         pytest.skip("without a GIL, a fork may leave Python's own locks of dictionaries and arrays taken")
-    assert run_python(FORK_AMONG_THREADS) == "done"
+    assert printed(FORK_AMONG_THREADS) == "done"
 
 
 def test_a_python_without_a_gil_stays_without():
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         pytest.skip("this Python has a GIL")
     code = "import sys, cusz_core; print(cusz_core.compress and sys._is_gil_enabled())"
-    assert run_python(code, PYTHON_GIL="") == "False"
+    assert printed(code, PYTHON_GIL="") == "False"
 
 
 NO_THREADS = """
@@ -258,18 +244,18 @@ print("done")
 
 
 def test_where_no_thread_can_be_started_the_caller_does_the_work():
-    assert run_python(NO_THREADS) == "done"
+    assert printed(NO_THREADS) == "done"
 
 
 def test_threads_by_default():
     code = "import cusz_core; print(cusz_core.default_threads())"
-    assert run_python(code, OMP_NUM_THREADS="3") == "3"
+    assert printed(code, OMP_NUM_THREADS="3") == "3"
     clean = {name: "" for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMI_", "MPI_"))}
     cores = len(os.sched_getaffinity(0))
-    assert run_python(code, OMP_NUM_THREADS="", **clean) == str(cores)
-    assert run_python(code, OMP_NUM_THREADS="", **clean | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}) == "1"
+    assert printed(code, OMP_NUM_THREADS="", **clean) == str(cores)
+    assert printed(code, OMP_NUM_THREADS="", **clean | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}) == "1"
     pinned = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); {code}"
-    assert run_python(pinned, OMP_NUM_THREADS="", **clean) == "1"
+    assert printed(pinned, OMP_NUM_THREADS="", **clean) == "1"
 
 
 def test_errors_in_a_fresh_interpreter():
@@ -281,12 +267,12 @@ try:
 except cusz_core.CuszError as error:
     print(type(pickle.loads(pickle.dumps(error))))
 """
-    assert run_python(code) == "<class 'cusz_core.errors.CorruptArchiveError'>"
+    assert printed(code) == "<class 'cusz_core.errors.CorruptArchiveError'>"
 
 
 def test_importing_is_light():
     code = "import sys, cusz_core; print(any(m.split('.')[0] in ('adios2', 'mpi4py', 'cupy') for m in sys.modules))"
-    assert run_python(code) == "False"
+    assert printed(code) == "False"
 
 
 def test_overhead_of_a_call():

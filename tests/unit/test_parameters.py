@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-import subprocess
 import sys
 import typing
 
@@ -94,5 +93,5 @@ def test_parameters_may_live_as_long_as_the_interpreter() -> None:
     """A library that keeps one for ever makes nothing be said at the exit."""
     code = "import ctypes, cusz_core; kept = [cusz_core.Parameters(1e-3)]; "
     code += "ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = support.run([sys.executable, "-c", code])
     assert (done.stdout, done.stderr) == ("", "")
