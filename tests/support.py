@@ -314,6 +314,18 @@ def printed(code: str, **environment: str) -> str:
     return run([sys.executable, "-c", code], env={**os.environ, **environment}).stdout.strip()
 
 
+def printed_by_every_instruction_set(code: str) -> list[str]:
+    """The lines that Python code prints, which imports tests, and which no instruction set changes. (Some of the runs
+    are the same where the processor does not have all.)"""
+    tests = Path(__file__).parent
+    path = os.pathsep.join([str(tests), str(tests / "golden"), os.environ.get("PYTHONPATH", "")])
+    first, *others = (
+        printed(code, CUSZ_SIMD=simd, PYTHONPATH=path).splitlines() for simd in ("baseline", "avx2", "avx512")
+    )
+    assert others == [first, first]
+    return first
+
+
 def library_of(source: Path, folder: Path) -> Path:
     """A program in C as a library in this folder, for LD_PRELOAD."""
     library = folder / f"lib{source.stem}.so"

@@ -65,24 +65,6 @@ def test_fields_do_not_depend_on_the_ranks(ranks: Any, program: Path, tmp_path: 
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, three, strict=True))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "usage: heat_xml OUTPUT [CONFIG [NX NY NZ STEPS INTERVAL]]"),
-        (["a.bp", "-", "8", "0", "8", "1", "1"], "'0' is not a whole number from 1 to 1000000"),
-        (["a.bp", "-", "1", "8", "8", "1", "1"], "NX = 1 planes are fewer than the 2 ranks"),
-    ],
-)
-def test_mistakes(
-    ranks: Any, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    out = ranks(2, program, *arguments, status=1)
-    assert out.stderr.count(f"heat_xml: {message}") == 1
-    assert not list(tmp_path.iterdir())
-
-
 # ----------------------------------------------------------------------------------------------- heat_xml_fortran
 
 
@@ -142,26 +124,32 @@ def test_fortran_source_does_not_know_the_operator() -> None:
     assert "cusz" not in (ROOT / "apps" / "heat_xml.f90").read_text().lower()
 
 
+# ------------------------------------------------------------------------------------------------------------ both
+
+USAGE = "OUTPUT [CONFIG [NX NY NZ STEPS INTERVAL]]"
+NOT_WHOLE = "is not a whole number from 1 to 1000000"
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("which", "arguments", "message"),
     [
-        ([], "usage: heat_xml_fortran OUTPUT [CONFIG [NX NY NZ STEPS INTERVAL]]"),
-        (["a.bp", "-", "8", "0", "8", "1", "1"], "'0' is not a whole number from 1 to 1000000"),
-        (["a.bp", "-", "8", "8,5", "8", "1", "1"], "'8,5' is not a whole number from 1 to 1000000"),
-        (["a.bp", "-", "8", "8", "99999999999", "1", "1"], "'99999999999' is not a whole number from 1 to 1000000"),
-        (["a.bp", "-", "8", "8", "1", "1", "1"], "NZ is smaller than the number of ranks"),
+        ("program", "", f"usage: heat_xml {USAGE}"),
+        ("program", "a.bp - 8 0 8 1 1", f"'0' {NOT_WHOLE}"),
+        ("program", "a.bp - 1 8 8 1 1", "NX = 1 planes are fewer than the 2 ranks"),
+        ("fortran_program", "", f"usage: heat_xml_fortran {USAGE}"),
+        ("fortran_program", "a.bp - 8 0 8 1 1", f"'0' {NOT_WHOLE}"),
+        ("fortran_program", "a.bp - 8 8,5 8 1 1", f"'8,5' {NOT_WHOLE}"),
+        ("fortran_program", "a.bp - 8 8 99999999999 1 1", f"'99999999999' {NOT_WHOLE}"),
+        ("fortran_program", "a.bp - 8 8 1 1 1", "NZ is smaller than the number of ranks"),
     ],
 )
-def test_fortran_mistakes(
-    ranks: Any,
-    fortran_program: Path,
-    tmp_path: Path,
+def test_mistakes(
+    which: str, arguments: str, message: str, ranks: Any, request: pytest.FixtureRequest, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
+) -> None:  # fmt: skip
+    program = request.getfixturevalue(which)
     monkeypatch.chdir(tmp_path)
-    out = ranks(2, fortran_program, *arguments, status=1)
-    assert out.stderr.count(f"heat_xml_fortran: {message}") == 1
+    out = ranks(2, program, *arguments.split(), status=1)
+    assert out.stderr.count(f"{program.name}: {message}") == 1
     assert not list(tmp_path.iterdir())

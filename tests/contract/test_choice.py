@@ -4,7 +4,6 @@ field."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ import format_v2
 import spline_kinds
 import support
 from contract.test_host_modes import DENORMALS_ARE_ZERO, FLUSH_TO_ZERO, ROUND_UP, floating_point_mode, on_x86_linux
-from support import ALL_SHAPES, DTYPES, F32, F64, printed, smooth
+from support import ALL_SHAPES, DTYPES, F32, F64, smooth
 
 
 def compressed(x: NDArray, eb: float, mode: Any, predictor: Any, **options: Any) -> bytes:
@@ -242,8 +241,6 @@ def test_the_hosts_floating_point_mode_does_not_matter(bits: int) -> None:
 
 DIGESTS = """
 import hashlib
-import sys
-sys.path[:0] = {paths!r}
 from contract import test_choice
 for name, x, eb, mode, fill in test_choice.fields():
     for predictor in ("auto", "spline"):
@@ -253,12 +250,7 @@ for name, x, eb, mode, fill in test_choice.fields():
 
 
 def test_the_instruction_set_does_not_matter() -> None:
-    """Some of the runs are the same where the processor does not have all."""
-    code = DIGESTS.format(paths=[os.path.dirname(os.path.dirname(os.path.abspath(__file__)))])
-    digests = [printed(code, CUSZ_SIMD=simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
-    assert len(digests[0]) == 2 * sum(1 for _ in fields())
-    assert digests[1] == digests[0]
-    assert digests[2] == digests[0]
+    assert len(support.printed_by_every_instruction_set(DIGESTS)) == 2 * sum(1 for _ in fields())
 
 
 def test_scratch_memory_does_not_grow_with_calls() -> None:

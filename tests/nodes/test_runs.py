@@ -244,20 +244,25 @@ def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable,
     assert require_right(cluster, path, n + 2) == n + 2
 
 
+def stream_that_loses(*nodes: int, fail: str, cluster: Cluster, folder: Path) -> Any:
+    """The commands that send, on nodes 0 and 1, and receive, on 2 and 3, when these nodes have disappeared."""
+    for name, value in KERNEL.items():
+        cluster.set_kernel(name, value)
+    sending, receiving = streaming(cluster, folder, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
+    wait_until(lambda: steps_of(folder / "got", 1) >= 3, 60, "three steps are received", sending, receiving)
+    for node in nodes:
+        cluster.link(node, is_cut=True)
+        if fail == "die":
+            cluster.die(node)
+    return sending, receiving
+
+
 @pytest.mark.full
 @cases("fail", ["cut", "die"], few=[("die",)])
 def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_path: Path) -> None:
     """Both nodes at once. The writer waits for them while its queue is full, and goes on when their connections are
     given up: within NOTICE_S, with KERNEL. 120 s."""
-    cluster = start(4)
-    for name, value in KERNEL.items():
-        cluster.set_kernel(name, value)
-    sending, receiving = streaming(cluster, tmp_path, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
-    wait_until(lambda: steps_of(tmp_path / "got", 1) >= 3, 60, "three steps are received", sending, receiving)
-    for node in (2, 3):
-        cluster.link(node, is_cut=True)
-        if fail == "die":
-            cluster.die(node)
+    sending, receiving = stream_that_loses(2, 3, fail=fail, cluster=start(4), folder=tmp_path)
     sent = steps_of(tmp_path / "sent")
     wait_until(lambda: steps_of(tmp_path / "sent") > sent + 20, NOTICE_S, "the writer goes on", sending)
     sending.kill()
@@ -268,14 +273,7 @@ def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_pa
 @cases("fail", ["cut", "die"], few=[("cut",)])
 def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_path: Path) -> None:
     """One of two nodes: its own job ends with an error, and the writer goes on. 120 s."""
-    cluster = start(4)
-    for name, value in KERNEL.items():
-        cluster.set_kernel(name, value)
-    sending, receiving = streaming(cluster, tmp_path, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
-    wait_until(lambda: steps_of(tmp_path / "got", 1) >= 3, 60, "three steps are received", sending, receiving)
-    cluster.link(3, is_cut=True)
-    if fail == "die":
-        cluster.die(3)
+    sending, receiving = stream_that_loses(3, fail=fail, cluster=start(4), folder=tmp_path)
     assert receiving.wait(NOTICE_S) != 0
     sent = steps_of(tmp_path / "sent")
     wait_until(lambda: steps_of(tmp_path / "sent") > sent + 20, NOTICE_S, "the writer goes on", sending)
@@ -286,13 +284,5 @@ def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_p
 @cases("fail", ["cut", "die"], few=[("cut",)])
 def test_the_writer_disappears_while_it_sends(fail: str, start: Callable, tmp_path: Path) -> None:
     """Both of its nodes at once: the readers end with an error, within NOTICE_S, with KERNEL. 120 s."""
-    cluster = start(4)
-    for name, value in KERNEL.items():
-        cluster.set_kernel(name, value)
-    sending, receiving = streaming(cluster, tmp_path, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
-    wait_until(lambda: steps_of(tmp_path / "got", 1) >= 3, 60, "three steps are received", sending, receiving)
-    for node in (0, 1):
-        cluster.link(node, is_cut=True)
-        if fail == "die":
-            cluster.die(node)
+    _, receiving = stream_that_loses(0, 1, fail=fail, cluster=start(4), folder=tmp_path)
     assert receiving.wait(NOTICE_S) != 0, receiving.output
