@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import support`
-sys.path += [str(Path(__file__).parents[1] / "scripts" / name) for name in ("bench", "paper")]
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("scripts/bench", "scripts/paper", "apps")]
 
 import support
 import tiers

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
 
 import numpy as np
 import pytest
@@ -24,14 +21,6 @@ TIMEOUT_S = 60
 Fields = dict[str, list[np.ndarray]]
 
 
-class Ranks(Protocol):
-    """Runs a command on some ranks and returns what it left: exit status, stdout, stderr."""
-
-    def __call__(
-        self, n: int, *command: object, status: int = 0, env: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]: ...
-
-
 @pytest.fixture(scope="session")
 def mpi_environment() -> dict[str, str]:
     """Lets mpirun start ranks on this machine as root, more of them than cores."""
@@ -39,7 +28,7 @@ def mpi_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def ranks(mpi_environment: dict[str, str]) -> Ranks:
+def ranks(mpi_environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`ranks(4, "program", ...)`; a .py file runs with this Python. Fails unless the exit status is `status`."""
 
     def run(
@@ -58,23 +47,6 @@ def ranks(mpi_environment: dict[str, str]) -> Ranks:
 def gray_scott() -> Path:
     """The program."""
     return APPS / "gray_scott.py"
-
-
-@pytest.fixture(scope="session")
-def app_module() -> Callable[[str], ModuleType]:
-    """`app_module("gray_scott")` imports apps/gray_scott.py."""
-
-    def load(name: str) -> ModuleType:
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, APPS / f"{name}.py")
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module
-            spec.loader.exec_module(module)
-        return sys.modules[name]
-
-    return load
 
 
 @pytest.fixture(scope="session")

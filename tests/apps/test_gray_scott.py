@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import gray_scott as app
 import numpy as np
 import pytest
+from demo_check import count_violations
+from mpi4py import MPI
 
 import cusz_core
 import cusz_operator
+import support
 from support import fields_of_bp
 
 pytestmark = pytest.mark.mpi
@@ -23,23 +25,9 @@ EB = 1e-4
 RATE = {"du": 0.14, "dv": 0.07, "feed": 0.03, "kill": 0.06}
 
 
-@pytest.fixture
-def app(app_module: Callable[[str], ModuleType]) -> Any:
-    return app_module("gray_scott")
-
-
-@pytest.fixture
-def violations(app_module: Callable[[str], ModuleType]) -> Any:
-    return app_module("demo_check").count_violations
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def advance(app: Any, u: np.ndarray, v: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def advance(u: np.ndarray, v: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """`steps` steps of the program's own stepper, on this process alone."""
-    grid = app.make_grid(app.MPI.COMM_SELF, u.shape)
+    grid = app.make_grid(MPI.COMM_SELF, u.shape)
     sim = app.GrayScott(grid, app.Physics(), u.dtype, np)
     sim.set_state(u, v)
     for _ in range(steps):
@@ -50,11 +38,11 @@ def advance(app: Any, u: np.ndarray, v: np.ndarray, steps: int) -> tuple[np.ndar
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [(12, 9, 10), (40, 30, 33), (1, 7, 1)])
-def test_step_is_the_equations(app: Any, size: tuple[int, int, int], dtype: type[np.floating]) -> None:
+def test_step_is_the_equations(size: tuple[int, int, int], dtype: type[np.floating]) -> None:
     """To the bit, with shifts of the whole periodic array in place of halo and passes."""
     u, v = app.initial_state(size, (0, 0, 0), size, 1, np.dtype(dtype))
     assert u.dtype == v.dtype == dtype
-    got_u, got_v = advance(app, u, v, 3)
+    got_u, got_v = advance(u, v, 3)
     c = {key: dtype(value) for key, value in RATE.items()}
     keep_u = dtype(1 - 6 * RATE["du"] - RATE["feed"])
     keep_v = dtype(1 - 6 * RATE["dv"] - RATE["feed"] - RATE["kill"])
@@ -68,18 +56,18 @@ def test_step_is_the_equations(app: Any, size: tuple[int, int, int], dtype: type
             around(u) * c["du"] + u * keep_u - reaction + c["feed"],
             np.maximum(around(v) * c["dv"] + v * keep_v + reaction, dtype(1e-18)),
         )
-    assert same_bits(got_u, u)
-    assert same_bits(got_v, v)
+    assert support.same_bits(got_u, u)
+    assert support.same_bits(got_v, v)
 
 
-def test_initial_state_depends_on_the_global_position_alone(app: Any) -> None:
+def test_initial_state_depends_on_the_global_position_alone() -> None:
     size = (20, 18, 16)
     whole = app.initial_state(size, (0, 0, 0), size, 7, np.dtype(np.float32))
     part = app.initial_state(size, (5, 0, 9), (6, 18, 7), 7, np.dtype(np.float32))
     for all_of_it, box in zip(whole, part, strict=True):
-        assert same_bits(np.ascontiguousarray(all_of_it[5:11, :, 9:16]), box)
+        assert support.same_bits(np.ascontiguousarray(all_of_it[5:11, :, 9:16]), box)
     other = app.initial_state(size, (0, 0, 0), size, 8, np.dtype(np.float32))
-    assert not same_bits(whole[0], other[0])
+    assert not support.same_bits(whole[0], other[0])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +80,7 @@ def test_initial_state_depends_on_the_global_position_alone(app: Any) -> None:
         ((7, 5, 3), 7, (7, 1, 1)),
     ],
 )
-def test_cut(app: Any, size: tuple[int, int, int], ranks: int, cut: tuple[int, int, int]) -> None:
+def test_cut(size: tuple[int, int, int], ranks: int, cut: tuple[int, int, int]) -> None:
     assert app.choose_ranks(size, ranks) == cut
 
 
@@ -107,7 +95,7 @@ def test_fields_do_not_depend_on_the_ranks(
     one, many = fields_of_bp(tmp_path / "one.bp"), fields_of_bp(tmp_path / "many.bp")
     assert [int(step[0]) for step in many["step"]] == [25, 50, 60]
     for name in "UV":
-        assert all(same_bits(a, b) for a, b in zip(one[name], many[name], strict=True))
+        assert all(support.same_bits(a, b) for a, b in zip(one[name], many[name], strict=True))
         assert np.ptp(many[name][-1]) > 0.1
 
 
@@ -115,8 +103,6 @@ def test_fields_do_not_depend_on_the_ranks(
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_compressed_steps_and_restart(
     ranks: Any,
-    app: Any,
-    violations: Any,
     gray_scott: Path,
     stored_bytes: Any,
     tmp_path: Path,
@@ -129,21 +115,21 @@ def test_compressed_steps_and_restart(
     assert [int(step[0]) for step in stored["step"]] == [20, 40]
     for name in "UV":
         for original, decoded in zip(exact[name], stored[name], strict=True):
-            assert violations(original, decoded, EB) == 0
-            assert not same_bits(original, decoded)
+            assert count_violations(original, decoded, EB) == 0
+            assert not support.same_bits(original, decoded)
     assert 2 * stored_bytes(tmp_path / "gs.bp") < stored_bytes(tmp_path / "reference.bp")
 
     ranks(3, gray_scott, "--size", 32, "--steps", 55, "--interval", 100, "--eb", 0, "--engine", engine,
           "--restart", tmp_path / "gs.bp", "--output", tmp_path / "more.bp")  # fmt: skip
     more = fields_of_bp(tmp_path / "more.bp")
     assert [int(step[0]) for step in more["step"]] == [55]
-    u, v = advance(app, stored["U"][-1], stored["V"][-1], 15)
-    assert same_bits(more["U"][0], u)
-    assert same_bits(more["V"][0], v)
+    u, v = advance(stored["U"][-1], stored["V"][-1], 15)
+    assert support.same_bits(more["U"][0], u)
+    assert support.same_bits(more["V"][0], v)
 
 
 @pytest.mark.full
-def test_twenty_steps_within_a_budget(ranks: Any, violations: Any, gray_scott: Path, tmp_path: Path) -> None:
+def test_twenty_steps_within_a_budget(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     """From noise to a pattern, no step takes more bytes than it may, and every bound is kept."""
     budget = 20_000
     done = ranks(4, gray_scott, "--size", 32, "--steps", 400, "--interval", 20, "--budget-bytes", budget,
@@ -158,7 +144,7 @@ def test_twenty_steps_within_a_budget(ranks: Any, violations: Any, gray_scott: P
             assert 0.9 * budget < sum(table["archive_bytes"].sum() for table in tables) <= budget
             for name in "UV":
                 (bound,) = {*step.blocks(name)["eb_abs"]}
-                assert violations(exact[name][number], step.read(name), bound) == 0
+                assert count_violations(exact[name][number], step.read(name), bound) == 0
                 bounds.append(bound)
     assert max(bounds) > 3 * min(bounds)
 
@@ -173,7 +159,7 @@ def test_restart_without_loss_is_no_interruption(ranks: Any, gray_scott: Path, t
     whole, rest = fields_of_bp(tmp_path / "whole.bp"), fields_of_bp(tmp_path / "rest.bp")
     for name in "UV":
         assert len(rest[name]) == 1
-        assert same_bits(whole[name][-1], rest[name][0])
+        assert support.same_bits(whole[name][-1], rest[name][0])
 
 
 def test_restart_of_a_killed_run(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], tmp_path: Path) -> None:
@@ -209,7 +195,7 @@ def test_append(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], t
     whole, run = fields_of_bp(tmp_path / "whole.bp"), fields_of_bp(tmp_path / "run.bp")
     for name in ("U", "V", "step"):
         assert len(whole[name]) == len(run[name])
-        assert all(same_bits(x, y) for x, y in zip(whole[name], run[name], strict=True))
+        assert all(support.same_bits(x, y) for x, y in zip(whole[name], run[name], strict=True))
 
 
 def test_summary_and_lines(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
@@ -269,9 +255,7 @@ def test_mistakes(
         (["--append", "--engine", "SST"], "--append cannot be combined with"),
     ],
 )
-def test_option_mistakes(
-    app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
-) -> None:
+def test_option_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(app.AppError) as caught:
         app.check_paths(app.make_parser().parse_args(options))
@@ -293,17 +277,15 @@ def old_run(ranks: Any, gray_scott: Path, tmp_path_factory: pytest.TempPathFacto
         (12, np.float32, 0.02, "its run had feed = 0.03, this one has 0.02. Give the same."),
     ],
 )
-def test_restart_mistakes(
-    app: Any, old_run: Path, size: int, dtype: type[np.floating], feed: float, message: str
-) -> None:
-    grid = app.make_grid(app.MPI.COMM_SELF, (size, size, size))
+def test_restart_mistakes(old_run: Path, size: int, dtype: type[np.floating], feed: float, message: str) -> None:
+    grid = app.make_grid(MPI.COMM_SELF, (size, size, size))
     with pytest.raises(app.AppError) as caught:
         app.read_restart(old_run, grid, np.dtype(dtype), app.physics_attributes(app.Physics(feed=feed), 1))
     assert str(caught.value) == f"--restart {old_run}: {message}"
 
 
-def test_restart_from_what_is_no_file(app: Any, tmp_path: Path) -> None:
-    grid = app.make_grid(app.MPI.COMM_SELF, (8, 8, 8))
+def test_restart_from_what_is_no_file(tmp_path: Path) -> None:
+    grid = app.make_grid(MPI.COMM_SELF, (8, 8, 8))
     with pytest.raises(cusz_core.CuszError, match="ADIOS2 cannot open"):
         app.read_restart(tmp_path, grid, np.dtype(np.float32), {})
 

@@ -9,23 +9,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import analyse
+import climate
+import cosmology
+import hurricane
 import numpy as np
+import orbitals
+import particle_mesh
+import particles
+import proxy
 import pytest
 
 import support
 from support import fields_of_bp
 
 APPS = Path(__file__).resolve().parents[2] / "apps"
-sys.path.insert(0, str(APPS))
-
-import analyse  # noqa: E402
-import climate  # noqa: E402
-import cosmology  # noqa: E402
-import hurricane  # noqa: E402
-import orbitals  # noqa: E402
-import particle_mesh  # noqa: E402
-import particles  # noqa: E402
-import proxy  # noqa: E402
 
 ALONE = proxy.OneRank()
 ROUND_OFF = 1e-12  # relative; some hundred steps of sums of some ten thousand terms in f64
