@@ -25,6 +25,19 @@ u = support.smooth((10, 20), support.F32, seed=comm.rank)
 shape, start = (10 * comm.size, 20), (10 * comm.rank, 0)
 
 
+#: What is wrong with the last rank's block.
+WRONG: dict[str, dict[str, Any]] = {
+    "dtype": {"array": u.astype(np.float64)},
+    "shape": {"shape": (10 * comm.size, 21)},
+    "settings": {"eb": 0.5},
+    "overlap": {"start": (10 * comm.rank - 3, 0)},
+    "outside": {"start": (10 * comm.rank + 1, 0)},
+    "long doubles": {"array": np.arange(200, dtype=np.longdouble).reshape(10, 20)},
+    "no name": {"name": ""},
+    "dimensions": {"start": (0,)},
+}
+
+
 def good_step(out: cz.Writer) -> None:
     with out.step():
         out.put("U", u, shape, start)
@@ -42,29 +55,10 @@ def bad_step(out: cz.Writer, kind: str) -> None:
     if kind == "hand-over" and is_wrong:
         out._output.plugin.hand_over = lambda *_: (_ for _ in ()).throw(cz.PluginError("not stored"))  # type: ignore
     with out.step():
-        block: Any = u
-        where: dict[str, Any] = {"shape": shape, "start": start}
-        if is_wrong:
-            if kind == "dtype":
-                block = u.astype(np.float64)
-            elif kind == "shape":
-                where["shape"] = (10 * comm.size, 21)
-            elif kind == "settings":
-                where["eb"] = 0.5
-            elif kind == "overlap":
-                where["start"] = (10 * comm.rank - 3, 0)
-            elif kind == "outside":
-                where["start"] = (10 * comm.rank + 1, 0)
-            elif kind == "long doubles":
-                block = np.arange(200, dtype=np.longdouble).reshape(10, 20)
-            elif kind == "no name":
-                out.put("", u)
-            elif kind == "dimensions":
-                where["start"] = (0,)
-            elif kind == "user":
-                raise ValueError("of the simulation")
-        if not (kind == "missing" and is_wrong):
-            out.put("U", block, **where)
+        if kind == "user" and is_wrong:
+            raise ValueError("of the simulation")
+        block: dict[str, Any] = {"name": "U", "array": u, "shape": shape, "start": start}
+        out.put(**block | (WRONG.get(kind, {}) if is_wrong else {}))
 
 
 def write(kind: str) -> None:
