@@ -350,6 +350,19 @@ def damage(file: Path, at: int, bits: int = 1, *, within: bytes | None = None) -
     file.write_bytes(content)
 
 
+def calls_of(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of every call of a function from now on, but those that are named."""
+    calls: list[tuple[Any, ...]] = []
+    function = getattr(where, name)
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(where, name, recorded)
+    return calls
+
+
 def silent_bits(archive: bytes, *reads: Callable[[bytearray], object]) -> list[int]:
     """The bits that can be flipped without an error, once for each of `reads`. No beginning of an archive is read."""
     damaged = bytearray(archive)

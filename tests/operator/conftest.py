@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import subprocess
@@ -238,15 +239,13 @@ def from_pypi() -> Callable[[str], PyPI]:
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """written(ranks): the folder with the files that ranks/write.py writes with so many ranks."""
-    folders: dict[int, Path] = {}
 
+    @functools.cache
     def write(ranks: int) -> Path:
-        if ranks not in folders:
-            folder = tmp_path_factory.mktemp(f"by{ranks}")
-            kinds = ["BP5,0,Sync", "BP5,1,Deferred", "BP4,1,Sync", "BP4,0,Deferred"]  # engine, StatsLevel, way to put
-            run(mpirun_command(ranks, "write.py", folder, *kinds))
-            folders[ranks] = folder
-        return folders[ranks]
+        folder = tmp_path_factory.mktemp(f"by{ranks}")
+        kinds = ["BP5,0,Sync", "BP5,1,Deferred", "BP4,1,Sync", "BP4,0,Deferred"]  # engine, StatsLevel, way to put
+        run(mpirun_command(ranks, "write.py", folder, *kinds))
+        return folder
 
     return write
 

@@ -536,15 +536,9 @@ def test_little_is_read(engine: str, predictor: str, tmp_path: Path, monkeypatch
     write(tmp_path / "run.bp", engine, [{"x": x}])
     monkeypatch.setattr(sampling, "_AT_ONCE", 1 << 16)
     monkeypatch.setattr(sampling, "_FETCHED", 8 << 20)
-    spans = []
-    read = sampling._Run.read
-
-    def recorded(self: Any, block: Any, start: Sequence[int], count: Sequence[int]) -> Any:
-        spans.append(4 * sampling._span(count, block.count, 0))
-        return read(self, block, start, count)
-
-    monkeypatch.setattr(sampling._Run, "read", recorded)
+    reads = support.calls_of(monkeypatch, sampling._Run, "read")
     (variable,) = sampled_variables(tmp_path / "run.bp", predictor=predictor)
+    spans = [4 * sampling._span(count, block.count, 0) for _, block, _, count in reads]
     assert max(spans) <= 1 << 16 if predictor == "lorenzo" else max(spans) <= 1.6 * (1 << 16)
     assert sum(spans) <= 8 << 20
     assert variable.sample.x.size >= 1 << 17

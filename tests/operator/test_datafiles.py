@@ -31,15 +31,7 @@ from other_program import Program
 def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The blocks for which ADIOS2 was asked, although block tables are read whatever that takes."""
     monkeypatch.setattr(contents, "_BYTES_PER_TABLE", 0)
-    blocks: list[tuple[Any, ...]] = []
-    ask = contents.Contents._captured
-
-    def asked(self: cz.Reader, *block: Any) -> Any:
-        blocks.append(block)
-        return ask(self, *block)
-
-    monkeypatch.setattr(contents.Contents, "_captured", asked)
-    return blocks
+    return support.calls_of(monkeypatch, contents.Contents, "_captured")
 
 
 def plain(path: Path, name: str, step: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -176,6 +168,10 @@ def test_aggregators(parameters: str, mpirun: Callable, captured: list[Any], tmp
 # --------------------------------------------------------------------------------------- where they are not as expected
 
 
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> tuple[Path, np.ndarray]:
     x = support.smooth((40, 50), support.F32)
@@ -259,23 +255,19 @@ def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPa
     for i in range(1, 5):
         (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
     monkeypatch.setattr(datafiles, "_MAX_OPEN", 2)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     data = DataFiles(path)
     with cz.Reader(path) as run:
         archive_bytes = int(run[0].blocks("T00")["archive_bytes"][0])
     archives = {data.archive(Place(i, 0), archive_bytes).tobytes() for i in (*range(5), *range(5))}  # type: ignore[union-attr]
     assert len(archives) == 1
-    assert len(os.listdir("/proc/self/fd")) == before + 2
+    assert descriptors() == before + 2
     assert data.archive(Place(7, 0), 10) is None, "no such file"
     assert data.archive(Place(0, -5), 10) is None
     data.close()
     data.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
     assert data.starts(0) is None
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_files_kept_open_are_those_used_last_in_the_process(
@@ -450,11 +442,11 @@ def test_a_reader_that_is_forgotten(file: tuple[Path, np.ndarray]) -> None:
     path, _ = file
     cz.Reader(path)[0].read("T00")
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for _ in range(3):
         cz.Reader(path)[0].read("T00")
         gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_the_damaged_table_of_another_variable(

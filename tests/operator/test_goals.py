@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -59,16 +60,12 @@ def sums(step: Any, names: tuple[str, ...] = (*COMPRESSED, "ids")) -> tuple[int,
 @pytest.fixture(scope="module")
 def written(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tuple[Path, dict[str, Any]]]:
     """written(ranks): the folder with the file of every case, and what the ranks said."""
-    folder = tmp_path_factory.mktemp("goals")
-    said: dict[int, dict[str, Any]] = {}
 
+    @functools.cache
     def write(ranks: int) -> tuple[Path, dict[str, Any]]:
-        here = folder / str(ranks)
-        if ranks not in said:
-            here.mkdir()
-            done = mpirun(ranks, "goals.py", here, *CASES)
-            said[ranks] = {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
-        return here, said[ranks]
+        folder = tmp_path_factory.mktemp("goals")
+        said = map(json.loads, mpirun(ranks, "goals.py", folder, *CASES).stdout.splitlines())
+        return folder, {line["case"]: line for line in said}
 
     return write
 
@@ -184,14 +181,7 @@ def test_engines(engine: Any, tmp_path: Path) -> None:
 
 
 def test_later_steps_begin_with_the_bound_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    whole = cusz_core.compress_described
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        calls.append(0)
-        return whole(*arguments, **options)
-
-    monkeypatch.setattr(cusz_core, "compress_described", counted)
+    calls = support.calls_of(monkeypatch, cusz_core, "compress_described")
     counts = []
     with cz.Writer(tmp_path / "run.bp", ratio=10) as out:
         for _ in range(3):

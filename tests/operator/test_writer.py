@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Callable
@@ -35,16 +36,14 @@ WRITERS = (1, 2, 4)
 def by_layer(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, str], Path]:
     """by_layer(ranks, engine): the file that layer_write.py writes."""
     folder = tmp_path_factory.mktemp("by_layer")
-    done: set[int] = set()
 
-    def write(ranks: int, engine: str) -> Path:
-        files = written_by_layer(ranks, folder)
-        if ranks not in done:
-            mpirun(ranks, "layer_write.py", *(word for file in files for word in (file, file.stem.split("_")[1])))
-            done.add(ranks)
-        return files[("BP5", "BP4").index(engine)]
+    @functools.cache
+    def write(ranks: int) -> dict[str, Path]:
+        files = {file.stem.split("_")[1]: file for file in written_by_layer(ranks, folder)}
+        mpirun(ranks, "layer_write.py", *(word for engine, file in files.items() for word in (file, engine)))
+        return files
 
-    return write
+    return lambda ranks, engine: write(ranks)[engine]
 
 
 def steps_of(path: Path) -> int:
@@ -463,14 +462,7 @@ def test_many_blocks_are_compressed_as_each_of_them_alone(
 
 
 def test_one_call_compresses_the_blocks_of_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    keep = cusz_core.compress_many_described
-
-    def counted(fields: Any, *arguments: Any, **options: Any) -> Any:
-        calls.append(len(fields))
-        return keep(fields, *arguments, **options)
-
-    monkeypatch.setattr(cusz_core, "compress_many_described", counted)
+    calls = support.calls_of(monkeypatch, cusz_core, "compress_many_described")
     monkeypatch.setattr(cusz_core, "compress_described", None)
     x = support.smooth((4, 5), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
@@ -479,7 +471,7 @@ def test_one_call_compresses_the_blocks_of_a_variable(tmp_path: Path, monkeypatc
                 for i in range(30):
                     for name in ("U", "V"):
                         out.put(name, x, (120, 5), (4 * i, 0))
-    assert calls == [30] * 4
+    assert [len(fields) for fields, *_ in calls] == [30] * 4
 
 
 def test_the_blocks_of_a_variable_may_be_put_in_any_way(tmp_path: Path) -> None:
