@@ -99,20 +99,7 @@ def test_options_reach_the_library(run, folder):
     x = X.copy()
     x[0, 0, 0] = 1e20
     np.save("f.npy", x)
-    options = (
-        "--eb",
-        "0.01",
-        "--bins",
-        256,
-        "--backend",
-        "cpu",
-        "--threads",
-        2,
-        "--fill",
-        "1e20",
-        "--lossless",
-        "none",
-    )
+    options = ("--eb=0.01", "--bins=256", "--backend=cpu", "--threads=2", "--fill=1e20", "--lossless=none")
     assert run("compress", "f.npy", *options, "-o", "f.cusz")[0] == 0
     assert (folder / "f.cusz").read_bytes() == cusz.compress(x, 0.01, bins=256, fill=1e20)
     assert run("compress", "f.npy", "--eb", 0.01, "--fill", "1e20", "--predictor", "spline", "-o", "s.cusz")[0] == 0

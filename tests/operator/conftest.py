@@ -250,6 +250,21 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     return write
 
 
+@pytest.fixture(scope="session")
+def by_layer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, str], Path]:
+    """by_layer(ranks, engine): the file that ranks/layer_write.py writes."""
+
+    @functools.cache
+    def write(ranks: int) -> dict[str, Path]:
+        folder = tmp_path_factory.mktemp("by_layer")
+        files = {engine: folder / f"{engine}.bp" for engine in ("BP5", "BP4")}
+        words = [word for engine, file in files.items() for word in (file, engine)]
+        run(mpirun_command(ranks, "layer_write.py", *words))
+        return files
+
+    return lambda ranks, engine: write(ranks)[engine]
+
+
 # ------------------------------------------------------------------------------------------ memory of a device
 
 

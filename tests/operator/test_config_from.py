@@ -371,18 +371,7 @@ def test_wildcards_are_for_what_a_run_has(config: Callable, tmp_path: Path, caps
 
 
 def test_names_with_ranges_of_numbers_and_no_run(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [
-        "config",
-        "--format",
-        "xml",
-        "--variable",
-        "l{9..10}/{0..1}",
-        "--eb",
-        "1",
-        "--variable",
-        "T{a..b}",
-        "--eb",
-    ]
+    command = ["config", "--format=xml", "--variable=l{9..10}/{0..1}", "--eb=1", "--variable=T{a..b}", "--eb"]
     assert cli.main([*command, "2"]) == 0
     bounds = bounds_of(capsys.readouterr().out)
     assert bounds == {"l9/0": 1, "l9/1": 1, "l10/0": 1, "l10/1": 1, "T{a..b}": 2}

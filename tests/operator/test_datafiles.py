@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,13 @@ def file(tmp_path: Path) -> tuple[Path, np.ndarray]:
     return tmp_path / "run.bp", x
 
 
+def with_data_files(path: Path, n: int) -> Path:
+    """The same file, with so many alike."""
+    for i in range(1, n):
+        shutil.copy(path / "data.0", path / f"data.{i}")
+    return path
+
+
 @pytest.mark.parametrize("shift", [-1, 1, 49, 10**9, -(10**9)])
 def test_another_place(
     shift: int, file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
@@ -251,9 +259,7 @@ def test_an_index_of_another_kind(damage: Callable[[bytes], bytes], file: tuple[
 
 
 def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    path, _ = file
-    for i in range(1, 5):
-        (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
+    path = with_data_files(file[0], 5)
     monkeypatch.setattr(datafiles, "_MAX_OPEN", 2)
     before = descriptors()
     data = DataFiles(path)
@@ -273,9 +279,7 @@ def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPa
 def test_files_kept_open_are_those_used_last_in_the_process(
     file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, _ = file
-    for i in range(1, 4):
-        (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
+    path = with_data_files(file[0], 4)
     datafiles.close_kept()
     monkeypatch.setattr(datafiles, "_MAX_OPEN", 3)
     before = descriptors()
@@ -319,9 +323,7 @@ print(sum("/data." in os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/pr
 
 def test_many_files_in_threads_with_few_descriptors(file: tuple[Path, np.ndarray], python: Callable) -> None:
     """200 files, of which an eighth of the descriptors are kept open."""
-    path, _ = file
-    for i in range(1, 5):
-        (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
+    path = with_data_files(file[0], 5)
     for limit in (64, 256):
         assert int(python(IN_THREADS, path, str(limit)).stdout) == limit // 8
 

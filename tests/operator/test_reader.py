@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layer import written_by_layer
 
 import cusz_core
 import cusz_operator as cz
@@ -23,25 +22,18 @@ BY_EITHER_PREDICTOR = pytest.mark.parametrize("file", ["lorenzo", "spline"], ind
 @pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("readers", [1, 2, 3, 7])
-def test_any_number_of_ranks_reads(readers: int, mpirun: Callable, written_by_four: list[Path]) -> None:
-    done = mpirun(readers, "layer_read.py", *written_by_four, timeout=100)
+def test_any_number_of_ranks_reads(readers: int, mpirun: Callable, by_layer: Callable) -> None:
+    done = mpirun(readers, "layer_read.py", by_layer(4, "BP5"), by_layer(4, "BP4"), timeout=100)
     assert "read 2" in done.stdout
 
 
 @pytest.mark.mpi
-def test_bpls_shows_what_is_read(written_by_four: list[Path], shown_by_bpls: Callable) -> None:
-    for file in written_by_four:
-        with cz.Reader(file) as run:
-            for name in ("u3", "u3_spline"):
-                expected = run[0].read(name, (0, 0, 0))
-                assert support.same_bits(np.array(shown_by_bpls(file, name, 3), np.float32), expected.reshape(-1))
-
-
-@pytest.fixture(scope="module")
-def written_by_four(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    files = written_by_layer(4, tmp_path_factory.mktemp("by_four"))
-    mpirun(4, "layer_write.py", *(word for file in files for word in (file, file.stem.split("_")[1])), timeout=60)
-    return files
+def test_bpls_shows_what_is_read(engine: str, by_layer: Callable, shown_by_bpls: Callable) -> None:
+    file = by_layer(4, engine)
+    with cz.Reader(file) as run:
+        for name in ("u3", "u3_spline"):
+            expected = run[0].read(name, (0, 0, 0))
+            assert support.same_bits(np.array(shown_by_bpls(file, name, 3), np.float32), expected.reshape(-1))
 
 
 @pytest.fixture

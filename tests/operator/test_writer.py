@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import pytest
 from cases import values
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer import LAYER_CASES, bound, problems, written_by_layer
+from layer import LAYER_CASES, bound, problems
 
 import cusz_core
 import cusz_operator as cz
@@ -30,20 +29,6 @@ import adios2
 from other_program import Program
 
 WRITERS = (1, 2, 4)
-
-
-@pytest.fixture(scope="module")
-def by_layer(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, str], Path]:
-    """by_layer(ranks, engine): the file that layer_write.py writes."""
-    folder = tmp_path_factory.mktemp("by_layer")
-
-    @functools.cache
-    def write(ranks: int) -> dict[str, Path]:
-        files = {file.stem.split("_")[1]: file for file in written_by_layer(ranks, folder)}
-        mpirun(ranks, "layer_write.py", *(word for engine, file in files.items() for word in (file, engine)))
-        return files
-
-    return lambda ranks, engine: write(ranks)[engine]
 
 
 def steps_of(path: Path) -> int:

@@ -95,18 +95,8 @@ def _library() -> ctypes.CDLL:
     library = runner.PEERS / f"libqoz-{key[:16]}.so"
     if not library.exists():
         built = library.with_suffix(f".{os.getpid()}")
-        command = [
-            os.environ.get("CXX", "g++"),
-            *_FLAGS,
-            f"-I{_folder / 'include'}",
-            "-x",
-            "c++",
-            "-",
-            "-o",
-            built,
-            "-lzstd",
-        ]
-        done = subprocess.run(command, input=_CODE, capture_output=True, text=True, check=False)
+        command = [os.environ.get("CXX", "g++"), *_FLAGS, f"-I{_folder / 'include'}", "-x", "c++", "-", "-lzstd"]
+        done = subprocess.run([*command, "-o", built], input=_CODE, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"QoZ could not be compiled: {done.stderr[-300:]}")
         built.rename(library)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,8 +61,3 @@ def read_and_check(comm: Any, step: Any, i: int) -> Iterator[tuple[Case, NDArray
         assert sum(count[0] for _, count in shares) == case.shape[0]
         assert comm.allreduce(step.verify(case.name)) == np.count_nonzero(step.blocks(case.name)["count"].all(axis=1))
         yield case, got
-
-
-def written_by_layer(ranks: int, folder: Path) -> list[Path]:
-    """The files that layer_write.py makes."""
-    return [folder / f"by{ranks}_{engine}.bp" for engine in ("BP5", "BP4")]
