@@ -96,10 +96,7 @@ def main() -> int:
     options = parser.parse_args()
 
     comm = MPI.COMM_WORLD
-    with (
-        cusz_operator.Reader(options.compressed, comm) as run,
-        adios2.FileReader(str(options.reference)) as reference,
-    ):
+    with cusz_operator.Reader(options.compressed, comm) as run, adios2.FileReader(str(options.reference)) as reference:
         if len(run) != reference.num_steps() or len(run) == 0:
             if comm.rank == 0:
                 print(f"{options.compressed} has {len(run)} steps, {options.reference} {reference.num_steps()}")

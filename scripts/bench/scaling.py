@@ -124,10 +124,7 @@ def collect(options: argparse.Namespace) -> Document:
         "ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path()),
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
-    with (
-        of_tests.nodes(max(*options.nodes, 2), environment) as nodes,
-        in_ranks.scratch(options) as here,
-    ):
+    with of_tests.nodes(max(*options.nodes, 2), environment) as nodes, in_ranks.scratch(options) as here:
         field = np.load(here.tmpfs / "field.npy")
         eb = REL * float(field.max() - field.min())
         archive = cusz_core.compress(field, eb, **OPTIONS)

@@ -480,11 +480,7 @@ def parser() -> argparse.ArgumentParser:
     add("--sdrbench", type=Path, metavar="FOLDER", help="the fields of these files instead of the proxies'")
     add("--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent")
     add(
-        "--max-mb",
-        type=float,
-        default=100,
-        metavar="MB",
-        help="the planes at the front of larger files (default: 100)",
+        "--max-mb", type=float, default=100, metavar="MB", help="the planes at the front of larger files (default: 100)"
     )
     add("--scale", type=float, default=1.0, metavar="F", help="multiplies the extents of the proxies' grids")
     add("--cache", type=Path, default=ROOT / "build/paper", metavar="FOLDER", help="where the proxies' fields are kept")

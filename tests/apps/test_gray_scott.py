@@ -102,11 +102,7 @@ def test_fields_do_not_depend_on_the_ranks(
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_compressed_steps_and_restart(
-    ranks: Any,
-    gray_scott: Path,
-    stored_bytes: Any,
-    tmp_path: Path,
-    engine: str,
+    ranks: Any, gray_scott: Path, stored_bytes: Any, tmp_path: Path, engine: str
 ) -> None:
     """Compressed steps are within the bound; a restart takes exactly the fields that the file gives."""
     ranks(4, gray_scott, "--size", 32, "--steps", 40, "--interval", 20, "--eb", EB, "--engine", engine,

@@ -30,11 +30,7 @@ def program() -> Path:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("config", ["heat_xml.xml", "heat_xml.yaml"])
 def test_configuration_alone_compresses(
-    ranks: Any,
-    program: Path,
-    stored_bytes: Any,
-    tmp_path: Path,
-    config: str,
+    ranks: Any, program: Path, stored_bytes: Any, tmp_path: Path, config: str
 ) -> None:
     import cusz_operator
 
@@ -76,12 +72,7 @@ def fortran_program() -> Path:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("n", [1, 4])
-def test_fortran(
-    ranks: Any,
-    fortran_program: Path,
-    tmp_path: Path,
-    n: int,
-) -> None:
+def test_fortran(ranks: Any, fortran_program: Path, tmp_path: Path, n: int) -> None:
     """Column-major blocks: the bound holds with and without `order`, which is what makes them compress."""
     import cusz_operator
 

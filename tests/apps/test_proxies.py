@@ -66,11 +66,7 @@ def test_under_mpirun(ranks: Any, tmp_path: Path, name: str) -> None:
         files[n] = tmp_path / f"{n}.bp", tmp_path / f"exact{n}.bp"
         out = ranks(n, APPS / f"{name}.py", *common, "--output", files[n][0], "--reference", files[n][1])
         assert f"{STEPS} steps of" in out.stdout
-    one, four, decoded = (
-        fields_of_bp(files[1][1]),
-        fields_of_bp(files[4][1]),
-        fields_of_bp(files[4][0]),
-    )
+    one, four, decoded = (fields_of_bp(files[1][1]), fields_of_bp(files[4][1]), fields_of_bp(files[4][0]))
     fields = [key for key in four if not key.startswith("cusz/") and key != "diagnostics"]
     assert sorted(fields) == sorted(proxy_fields(name))
     for field in fields:

@@ -41,13 +41,7 @@ def test_launches_of_a_kernel_are_added_up():
     assert found.classes == {"integer": 600, "float": 40}
     assert found.warps_of_processor == {90: 24, 80: 16}  # 3 blocks of 8 warps, and 2
     assert found.active_lanes == 32
-    wanted = {
-        "threads": 6.4,
-        "warp instructions": 0.2,
-        "wavefronts": 0.12,
-        "sectors": 0.18,
-        "chain": 12.8,
-    }
+    wanted = {"threads": 6.4, "warp instructions": 0.2, "wavefronts": 0.12, "sectors": 0.18, "chain": 12.8}
     assert found.compared == pytest.approx(wanted)
 
 

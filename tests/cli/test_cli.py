@@ -146,13 +146,7 @@ def test_inspect(run):
     run("compress", "x.npy", "--eb", "1e-3", "--mode", "rel", "--fill", "5")
     code, out, err = run("inspect", "x.npy.cusz", "--check")
     assert (code, err) == (0, "")
-    for words in (
-        "float32 20x30x40",
-        "ratio",
-        "0.001 of the value range",
-        "fill      5.0",
-        "(verified)",
-    ):
+    for words in ("float32 20x30x40", "ratio", "0.001 of the value range", "fill      5.0", "(verified)"):
         assert words in out
     run("compress", "x.npy", "--eb", "1e-3", "--predictor", "lorenzo", "-o", "lorenzo.cusz")
     out = run("inspect", "lorenzo.cusz", "--check")[1]

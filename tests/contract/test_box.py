@@ -49,10 +49,7 @@ SLICES = st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.intege
 @settings(max_examples=150, deadline=None)
 @given(slices=SLICES, seed=st.integers(0, 9), order=st.permutations(range(3)))
 def test_into_part_of_a_larger_array(
-    slices: tuple[tuple[int, int, int], ...],
-    seed: int,
-    order: tuple[int, ...],
-    predictor: cusz.parameters.Predictor,
+    slices: tuple[tuple[int, int, int], ...], seed: int, order: tuple[int, ...], predictor: cusz.parameters.Predictor
 ) -> None:
     """Any positive strides, whatever the order of the axes in memory; nothing else of that array is touched."""
     whole = smooth((41, 41, 80), F64, seed)

@@ -279,13 +279,7 @@ def test_blocks_must_not_overlap() -> None:
 
 
 @settings(deadline=None)
-@given(
-    st.lists(
-        st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=3),
-        min_size=1,
-        max_size=4,
-    )
-)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=3), min_size=1, max_size=4))
 def test_overlaps_are_those_of_sets_of_indices(ranks: list[list[tuple[int, int]]]) -> None:
     told = [[block(start=start, count=count) for start, count in boxes] for boxes in ranks]
     indices = [index for boxes in ranks for start, count in boxes for index in range(start, start + count)]
@@ -602,10 +596,7 @@ def test_what_ranks_have_made_adds_up() -> None:
         made = PARTS[ranks.rank], predictors[ranks.rank]
         return Together(ranks).totals(layout, *made, 1e9 if ranks.rank == 0 else math.inf, error, "step 7")
 
-    totals = {
-        "U": Totals(3, 300, 60, 1.5, {"lorenzo": 2, "spline": 1}),
-        "V": Totals(2, 200, 3, 1.0, {"spline": 1}),
-    }
+    totals = {"U": Totals(3, 300, 60, 1.5, {"lorenzo": 2, "spline": 1}), "V": Totals(2, 200, 3, 1.0, {"spline": 1})}
     assert in_ranks(3, work) == [(totals, 1e9)] * 3
     failed = in_ranks(3, lambda ranks: work(ranks, None if ranks.rank == 0 else MemoryError("none")))
     assert {f"{type(error).__name__}: {error}" for error in failed} == {

@@ -182,12 +182,7 @@ IDS = np.arange(10)
 FLAT = np.zeros((2, 3))
 REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "a bound for integers": (IDS, {"eb": 0.1}, cusz_core.UnsupportedError, "is of int64, which is stored exactly: eb"),
-    "a mode for bools": (
-        IDS > 3,
-        {"mode": "rel"},
-        cusz_core.UnsupportedError,
-        "is of bool, which is stored exactly",
-    ),
+    "a mode for bools": (IDS > 3, {"mode": "rel"}, cusz_core.UnsupportedError, "is of bool, which is stored exactly"),
     "a bound for one value": (0.1, {"eb": 0.1}, cusz_core.ParameterError, "is one value, which is stored exactly"),
     "a shape for one value": (0.1, {"shape": (3,)}, cusz_core.ParameterError, "is one value, which is stored exactly"),
     "a large integer": (2**70, {}, cusz_core.UnsupportedError, "no number that ADIOS2 can store"),
@@ -198,12 +193,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "a name twice": (FLAT, {"dims": ("x", "x")}, cusz_core.ParameterError, "2 different names"),
     "a name with a blank": (FLAT, {"dims": ("x", "y z")}, cusz_core.ParameterError, "2 different names"),
     "names in one text": (FLAT, {"dims": "xy"}, cusz_core.ParameterError, "2 different names"),
-    "another type": (
-        IDS.astype(np.float32),
-        {},
-        cusz_core.ParameterError,
-        "is float32, 1 dimensions, and was int64",
-    ),
+    "another type": (IDS.astype(np.float32), {}, cusz_core.ParameterError, "is float32, 1 dimensions, and was int64"),
     "one value of an array": (1, {}, cusz_core.ParameterError, "is one value of int64 on rank 0, and int64, 1 dimens"),
 }
 

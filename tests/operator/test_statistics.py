@@ -297,10 +297,7 @@ def test_the_trial_notices(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
         keep(self, variable, dtype, count, archive, put, given._replace(**change))
 
     monkeypatch.setattr(Plugin, "hand_over", hand_over)
-    expected = {
-        "extents": "it kept [('0,0', '1,2', -30.0, -7.0)",
-        "minimum": "it kept [('0,0', '4,6', -31.0, -7.0)",
-    }
+    expected = {"extents": "it kept [('0,0', '1,2', -30.0, -7.0)", "minimum": "it kept [('0,0', '4,6', -31.0, -7.0)"}
     assert expected[wrong] in statistics.problem()
 
 

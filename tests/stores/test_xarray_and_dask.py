@@ -88,12 +88,7 @@ def test_dask_writes_and_reads_chunks_in_several_threads(
 ) -> None:
     field = support.smooth((64, 96, 80), F32)
     array = zarr.create_array(
-        tmp_path / "x",
-        shape=field.shape,
-        dtype=field.dtype,
-        chunks=(16, 32, 40),
-        zarr_format=zarr_format,
-        **encoding,
+        tmp_path / "x", shape=field.shape, dtype=field.dtype, chunks=(16, 32, 40), zarr_format=zarr_format, **encoding
     )
     chunked = dask_array.from_array(field, chunks=(16, 32, 40))
     dask_array.store(chunked, array, scheduler="threads", num_workers=8, lock=False)

@@ -15,15 +15,7 @@ from cusz_core.parameters import TABLE, Parameters, is_legal
 
 X = support.smooth((20, 30, 40), support.F32)
 FIELDS = {field.name: field for field in dataclasses.fields(Parameters) if field.init}
-ALL = {
-    "eb": 1e-3,
-    "mode": "rel",
-    "bins": 128,
-    "backend": "cpu",
-    "threads": 2,
-    "lossless": "none",
-    "fill": 5.0,
-}
+ALL = {"eb": 1e-3, "mode": "rel", "bins": 128, "backend": "cpu", "threads": 2, "lossless": "none", "fill": 5.0}
 
 
 def test_the_object_has_the_parameters_of_the_table():

@@ -188,11 +188,7 @@ class Described(NamedTuple):
 
 
 def compress_described(
-    x: NDArray[Any] | DeviceArray,
-    parameters: Parameters,
-    *,
-    out: NDArray[np.uint8] | None = None,
-    ranges: bool = True,
+    x: NDArray[Any] | DeviceArray, parameters: Parameters, *, out: NDArray[np.uint8] | None = None, ranges: bool = True
 ) -> Described:
     """`compress_with`, `inspect` and `value_range` in one, with most often one pass over the field.
 

@@ -359,11 +359,7 @@ def rounded(eb: float, digits: int, *, up: bool = False) -> float:
 
 
 def find_bound(
-    x: NDArray[Any] | Sample,
-    *,
-    psnr: float | None = None,
-    ratio: float | None = None,
-    **options: Unpack[Options],
+    x: NDArray[Any] | Sample, *, psnr: float | None = None, ratio: float | None = None, **options: Unpack[Options]
 ) -> TunedBound:
     """Finds an absolute error bound by what it gives: a PSNR or a ratio.
 

@@ -110,11 +110,7 @@ class Violations:
 
 
 def verify(
-    x: NDArray[Any] | DeviceArray,
-    archive: ArchiveLike,
-    *,
-    backend: Backend = "auto",
-    threads: int | None = None,
+    x: NDArray[Any] | DeviceArray, archive: ArchiveLike, *, backend: Backend = "auto", threads: int | None = None
 ) -> Verification:
     """Decompresses an archive and compares it with the field that it was made from.
 

@@ -231,11 +231,7 @@ def _first_values(of: tuple[OfRank, ...]) -> tuple[OfRank, ...]:
 
 
 def values_of(
-    told: Values,
-    arrays: Collection[str],
-    known: Mapping[str, str],
-    in_file: Mapping[str, AsStored],
-    where: str,
+    told: Values, arrays: Collection[str], known: Mapping[str, str], in_file: Mapping[str, AsStored], where: str
 ) -> tuple[Value, ...]:
     """The single values of a step: of each, that of the first rank that puts it.
 

@@ -27,15 +27,7 @@ from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import one_value
 from ..tables.representation import stored as as_stored
-from .agreement import (
-    Description,
-    Opening,
-    Openings,
-    Value,
-    bytes_needed,
-    merged_openings,
-    require_same_opening,
-)
+from .agreement import Description, Opening, Openings, Value, bytes_needed, merged_openings, require_same_opening
 from .background import Background, Pending, failed
 from .blocks import Blocks, prepare
 from .compression import Compressor, StepWork, described, parts_of
