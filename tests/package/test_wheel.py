@@ -185,7 +185,8 @@ def test_the_tests_of_a_source_distribution_run_in_it(made: tuple[Path, str], tm
     (folder,) = tmp_path.iterdir()
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     pytest_there = [sys.executable, "-m", "pytest", "-q", "--rootdir", folder]
-    assert re.search(r"^\d+/\d+ tests collected", output(*pytest_there, "--collect-only", folder / "tests", env=env), re.M)
+    found = output(*pytest_there, "--collect-only", folder / "tests", env=env)
+    assert re.search(r"^\d+/\d+ tests collected", found, re.MULTILINE), found
     # of each kind of what they need: archives, sources that are compiled, documents
     names = ("golden", "reference/test_format_v2_library.py", "unit/test_parameters.py")
     said = output(*pytest_there, *(folder / "tests" / name for name in names), env=env)
