@@ -427,6 +427,34 @@ def test_a_run_without_the_configuration_that_is_shown(tmp_path: Path) -> None:
     assert "there is no IO 'simulation' (there is 'Simulation')" in problem
 
 
+@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
+def test_a_file_that_a_run_with_another_configuration_appends_to(engine_type: str, tmp_path: Path) -> None:
+    """In BP5, steps that differ in whether a variable has an operation make readers crash or wait for ever."""
+    before, xml, run = tmp_path / "before.xml", tmp_path / "adios2.xml", tmp_path / "run.bp"
+    engine = f'<engine type="{engine_type}"/>'
+    integers = VARIABLE.replace('"T"', '"n"').replace(BOUND, "")
+    before.write_text(config(engine + VARIABLE + integers + compressed("noise")), encoding="utf-8")
+    write(run, before)
+    assert not any("append" in warning for warning in cusz_operator.check(run, before).warnings)
+
+    of_another = '<variable name="noise"><operation type="zfp"/></variable>'
+    xml.write_text(config(engine + compressed("T") + compressed("U") + of_another), encoding="utf-8")
+    now_without, now_with = (
+        f"{run}: if a run with this configuration appends to it, readers crash, hang or get wrong values: {what}"
+        for what in (
+            "n is compressed in it, and the configuration has no operation for it",
+            "U is not compressed in it, and the configuration has an operation for it",
+        )
+    )
+    found = [warning for warning in cusz_operator.check(run, xml).warnings if "append" in warning]
+    assert found == ([now_without, now_with] if engine_type == "BP5" else [])
+
+    xml.write_text(config(f'{engine}<variable name="T"/>'), encoding="utf-8")  # compression is switched off
+    warnings = cusz_operator.check(run, xml).warnings
+    all_without = now_without.replace("n is compressed", "T, n, noise are compressed").replace("for it", "for them")
+    assert warnings == ([all_without] if engine_type == "BP5" else [])
+
+
 def test_one_of_several_ios(tmp_path: Path) -> None:
     xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
     other = '<io name="checkpoint">' + compressed("P") + "</io>"

@@ -51,7 +51,8 @@ class Report:
         ios: of the configuration, with the variables to be compressed.
         variables: of the file.
         problems: what is wrong.
-        warnings: what may well not be meant: a variable of float or double that is not compressed although others are.
+        warnings: what may well not be meant: a variable of float or double that is not compressed although others are;
+            operations that a file which is appended to does not have, or that it alone has.
         notes: what is worth knowing.
     """
 
@@ -91,7 +92,9 @@ def check(
         chosen = _check_configuration(Path(configuration), io, run is not None, report)
         asked = dict(chosen.variables) if chosen else None
     if run is not None:
-        _check_run(Path(run), asked, report)
+        blocks = _check_run(Path(run), asked, report)
+        if configuration is not None:
+            _check_appending(Path(run), [chosen] if chosen else report.ios if io is None else [], blocks, report)
     if configuration is not None:
         _check_bounds(Path(configuration), [chosen] if chosen and (io or run is not None) else report.ios, report)
     return report
@@ -156,10 +159,11 @@ def _check_configuration(path: Path, io: str | None, has_run: bool, report: Repo
     return chosen[0] if chosen else None
 
 
-def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report) -> None:
+def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report) -> dict[str, list[Block]]:
+    """The blocks of every variable."""
     if not path.exists():
         report.problems.append(f"{path} does not exist: if the program has ended early, its messages say why")
-        return
+        return {}
     blocks: dict[str, list[Block]] = {}
     try:
         for block in inspect_bp(path):
@@ -170,7 +174,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
         raise CuszError(f"{path} cannot be read: {without_colours(error)}") from None
     if not blocks:
         report.problems.append(f"{path}: there is no complete step in it")
-        return
+        return {}
     for name in asked or {}:
         if name in blocks:
             continue
@@ -189,6 +193,38 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
     for name, own in sorted(blocks.items()):
         if asked and name not in asked and all(block["operator"] != PLUGIN_NAME for block in own):
             _check_without_operation(path, name, own, asked, report)
+    return blocks
+
+
+def _check_appending(path: Path, ios: Sequence[IO], blocks: dict[str, list[Block]], report: Report) -> None:
+    """Whether variables of a BP5 file, whose readers take this for granted, keep their operations.
+
+    Args:
+        ios: those that may write it; if there are several, none of them has an operation by this operator.
+    """
+    if not ios:
+        return
+    ours = {name for io in ios for name in io.variables}
+    others = {name for io in ios for name in io.others}
+    without, with_one = list[str](), list[str]()
+    for name, own in sorted(blocks.items()):
+        # In BP4, whose blocks have no rank, steps need not be alike; single values and empty blocks have no operation.
+        known = [block for block in own if block["operator"] == PLUGIN_NAME or "error" not in block]
+        last = next((block for block in reversed(known) if block["operator"] != "" and block["count"] != ()), None)
+        if last is None or "writer" not in last or last["type"] not in FLOATS | INTEGERS:
+            continue
+        is_compressed = last["operator"] == PLUGIN_NAME
+        if is_compressed and name not in ours | others:
+            without.append(name)
+        elif not is_compressed and name in ours:
+            with_one.append(name)
+    for names, are, has in ((without, "compressed", "no"), (with_one, "not compressed", "an")):
+        if names:
+            verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+            report.warnings.append(
+                f"{path}: if a run with this configuration appends to it, readers crash, hang or get wrong values: "
+                f"{listed(in_short(names))} {verb} {are} in it, and the configuration has {has} operation for {them}"
+            )
 
 
 def _check_without_operation(path: Path, name: str, own: Sequence[Block], asked: Iterable[str], report: Report) -> None:

@@ -44,6 +44,7 @@ class IO:
         variables: compressed by this operator, with the bound of each (None: no valid one).
         modes: of these bounds, as they are given; "" where none is.
         unbounded: those of them for which none is given, as integers need none, and where this is.
+        others: variables with an operation that is not this operator's.
     """
 
     name: str
@@ -51,6 +52,7 @@ class IO:
     variables: dict[str, float | None] = dataclasses.field(default_factory=dict)
     modes: dict[str, str] = dataclasses.field(default_factory=dict)
     unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
+    others: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -173,7 +175,9 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
             result.problems.append(f"{where} has {len(operations)} operations, but ADIOS2 performs only one")
         for operation in operations[:1]:
             parameters = _operation(operation, operators, where, result)
-            if parameters is not None:
+            if parameters is None:
+                io.others.append(name)
+            else:
                 problems = parameter_problems(parameters)
                 if NO_BOUND in problems:
                     problems.remove(NO_BOUND)
