@@ -35,7 +35,7 @@ def exact_values(kind: str) -> np.ndarray:
 
 
 def test_what_is_stored_exactly(engine: Any, tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", engine=engine) as out:
+    with cz.Writer(tmp_path / "run.bp", engine=engine, lossless="none") as out:
         for n in range(2):
             with out.step():
                 for kind in EXACT:
@@ -220,7 +220,7 @@ def test_arrays_that_do_not_tell_their_type() -> None:
 
 
 def test_damaged_values_are_found(tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp") as out, out.step():
+    with cz.Writer(tmp_path / "run.bp", lossless="none") as out, out.step():
         out.put("ids", np.arange(1000))
     support.damage(tmp_path / "run.bp" / "data.0", 0, within=np.arange(100, 110).tobytes())
     with (

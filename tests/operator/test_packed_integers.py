@@ -11,6 +11,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_core import embedding
 
 pytest.importorskip("adios2")
 import adios2
@@ -65,20 +66,19 @@ def test_the_plugin_stores_integers_exactly(mode: Any, engine: str, tmp_path: Pa
             assert (info.others, info.asked, info.eb_abs_min) == (0, (), None)
 
 
-def test_a_writer_packs_what_it_is_asked_to(engine: Any, tmp_path: Path, capsys: Any) -> None:
+def test_a_writer_packs_unless_it_is_told_not_to(engine: Any, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "run.bp"
-    given = {"lossless": "zstd"}
-    with cz.Writer(path, engine=engine, variables=dict.fromkeys(KINDS, given)) as out:
+    with cz.Writer(path, engine=engine, eb=1e-3) as out:
         for n in range(2):
             with out.step():
                 for kind in KINDS:
                     out.put(kind, field(kind, n)[:7], (20, 30, 10))
                     out.put(kind, field(kind, n)[7:], (20, 30, 10), (7, 0, 0))
-                out.put("noise", noise("uint8"), **given)
-                out.put("mask", field("int8") > 5, **given)
-                out.put("plain", field("int32"))
-                out.put("empty", np.zeros((0, 4), np.int16), **given)
-                out.put("one", np.array([-7], np.int64), **given)
+                out.put("noise", noise("uint8"))
+                out.put("mask", field("int8") > 5)
+                out.put("plain", field("int32"), lossless="none")
+                out.put("empty", np.zeros((0, 4), np.int16))
+                out.put("one", np.array([-7], np.int64))
     with cz.Reader(path) as run:
         for step in run:
             for kind in KINDS:
@@ -141,7 +141,59 @@ def test_what_cannot_be_asked_for(tmp_path: Path) -> None:
             ),
             out.step(),
         ):
+            out.put("ids", field("int32"), lossless="none")
+
+
+def test_where_a_writer_is_told_not_to_pack(tmp_path: Path) -> None:
+    for name, of_all, of_variables in (
+        ("writer", {"lossless": "none"}, {"ids": {"lossless": "zstd"}}),
+        ("variables", {}, {"m*": {"lossless": "none"}}),
+    ):
+        with cz.Writer(tmp_path / name, eb=1e-3, variables=of_variables, **of_all) as out, out.step():
             out.put("ids", field("int32"))
+            out.put("mask", field("int8") > 5)
+            out.put("x", support.smooth((20, 30), support.F32))
+        infos = {info.name: info for info in cz.inspect_variables(tmp_path / name)}
+        assert (infos["ids"].packed, infos["mask"].packed, infos["mask"].others) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("first", ["none", "zstd"])
+def test_a_writer_that_appends_packs_as_the_file_does(first: Any, engine: Any, tmp_path: Path) -> None:
+    """As releases up to 0.3.0 wrote integers, which packed none unless they were told to."""
+    path, ids = tmp_path / "run.bp", field("int32")
+    for append in (False, True):
+        with cz.Writer(path, engine=engine, append=append) as out, out.step():
+            out.put("ids", ids + append, lossless=None if append else first)
+            out.put(f"new{append}", ids)
+    with cz.Reader(path) as run:
+        assert [np.array_equal(step.read("ids"), ids + step.index) for step in run] == [True, True]
+    infos = {info.name: info for info in cz.inspect_variables(path)}
+    assert infos["ids"].packed == (2 if first == "zstd" else 0)
+    assert infos["newTrue"].packed == 1
+
+
+def test_a_writer_continues_what_the_plugin_has_packed(engine: Any, tmp_path: Path) -> None:
+    """And what it could not make smaller, for which BP4 has no room for an archive."""
+    path, ids = tmp_path / "run.bp", field("int32")
+    bits = (noise("uint64") >> np.uint64(12) | np.uint64(0x4FF << 52)).view(np.float64)  # beside which the bound is 0
+    write_by_plugin(path, engine, adios2.Mode.Sync, ids=ids, bits=bits)
+    with cz.Writer(path, engine=engine, append=True, eb=1e-3) as out, out.step():
+        out.put("ids", ids)
+        out.put("bits", bits)
+    with adios2.FileReader(str(path)) as file:
+        assert np.array_equal(file.read("ids", step_selection=[0, 3]).reshape(3, *ids.shape), [ids] * 3)
+        assert np.array_equal(file.read("bits", step_selection=[0, 3]).reshape(3, *bits.shape), [bits] * 3)
+
+
+def test_a_packed_block_may_be_as_large_as_its_values(engine: Any, tmp_path: Path) -> None:
+    """Then sizes do not tell whether a file that is appended to has an operator for the variable."""
+    zeros = (np.zeros(n, np.uint8) for n in range(1, 100))
+    same = next(values for values in zeros if len(embedding.packed(values, "zstd")) == values.nbytes)
+    for append in (False, True):
+        with cz.Writer(tmp_path / "run.bp", engine=engine, append=append) as out, out.step():
+            out.put("ids", same)
+    with adios2.FileReader(str(tmp_path / "run.bp")) as file:
+        assert np.array_equal(file.read("ids", step_selection=[0, 2]).reshape(2, -1), [same] * 2)
 
 
 def test_damage_is_found(engine: Any, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Pa
                 spike = np.zeros(X[0].shape)
                 spike[5, 6] = 1000 * n  # outliers to Lorenzo
                 out.put("V", X[0] * (n + 1.0) + spike, eb=2 * options.get("eb", EB), predictor="lorenzo")
-                out.put("ids", np.arange(7), (7,))
+                out.put("ids", np.arange(7), (7,), lossless="none")
                 out.put("title", "a run")
     return path
 

@@ -19,6 +19,7 @@ Fields:
 Values that are stored exactly:
     packed         integers, as a packed block
     unpacked       their bytes
+    lossless_stages the names of those that this build has
 Results:
     absolute_bound the absolute bound for one relative to a value range, by the library's own rule
     compare        which decoded values break a bound, decided exactly, and how far off they are: a SumOfSquares
@@ -39,7 +40,7 @@ from numpy.typing import NDArray
 from . import _native, device_memory
 from ._native import absolute_bound, instruction_set, predictor_name
 from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, integer, real, threads
-from .backends import cpu_model
+from .backends import cpu_model, lossless_stages
 from .device_memory import module_of
 from .errors import UnsupportedError
 from .info import json_value
@@ -60,6 +61,7 @@ __all__ = [
     "instruction_set",
     "integer",
     "json_value",
+    "lossless_stages",
     "module_of",
     "new_field",
     "on_host",

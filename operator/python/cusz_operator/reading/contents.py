@@ -474,11 +474,12 @@ def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool 
         blocks = contents.blocks(name, step)
         if not len(blocks.filled):
             continue
-        number = int(blocks.filled[0])
-        if not blocks.has_table:
-            return contents.archive(name, step, number, DTYPES[of_type]) is not None
-        row = blocks.table[number]  # of a Writer, which compresses all floats
-        return of_type in FLOATS or bool(row["archive_bytes"] != row["raw_bytes"])
+        if blocks.has_table and of_type in FLOATS:  # of a Writer, which compresses all of them
+            return True
+        row = blocks.table[int(blocks.filled[0])]
+        capacity = int(row["raw_bytes"]) + RAW_OVERHEAD_BYTES
+        # Whatever the operator has stored, packed or plain, counts; sizes do not tell.
+        return contents.input.archive(name, step, row["start"].tolist(), DTYPES[of_type], capacity) is not None
     return None
 
 

@@ -2,7 +2,7 @@
 
 The compressor takes float32 and float64. Other types are stored as ADIOS2 variables of
 
-- integers: their own type, exactly; packed, if the lossless stage was asked for;
+- integers: their own type, exactly; packed, unless the Writer is told not to, or appends to a file where they are not;
 - bool: uint8, exactly;
 - float16: float32, with a bound that still holds when values are rounded to float16 (`float16_bound`);
 - complex64, complex128: two variables, `NAME/real` and `NAME/imag`, each with the bound;

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
-from cusz_core.parameters import TABLE, WORK, Parameters
+from cusz_core.parameters import TABLE, WORK, Lossless, Parameters
 
 from ..names import fits, standing_for
+from ..reading.contents import AsStored
 from ..tables.representation import PARTS, Stored, is_exact
 from .goals import GOALS, LIMITS, STEP, Wanted, layered, wanted_of
 
@@ -36,6 +38,11 @@ class Settings:
             _merged(self._defaults, own)
         self._made: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}
         self._seen: set[str] = set()
+        self._in_file: Mapping[str, AsStored] = {}
+
+    def append_to(self, in_file: Mapping[str, AsStored]) -> None:
+        """Takes over what a file that is appended to has: there, an operator must not be added or dropped."""
+        self._in_file = in_file
 
     def see(self, stored: Iterable[str]) -> None:
         """Notes the names under which arrays are stored, by any rank."""
@@ -96,7 +103,7 @@ class Settings:
                 raise UnsupportedError(
                     f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
                 )
-            merged = {"eb": 0.0, "lossless": merged.get("lossless", "none")}
+            merged = {"eb": 0.0, "lossless": merged.get("lossless", self._packing(stored.name))}
         group = stored.name if "psnr" in merged else name if any(key in own for key in GOALS) else STEP
         wanted = wanted_of(merged, group)
         if wanted is None and "eb" not in merged:
@@ -106,6 +113,12 @@ class Settings:
         if len(self._made) > _MAX_SETTINGS:  # bounds may change from step to step
             self._made.clear()
         return _parameters(merged), wanted
+
+    def _packing(self, name: str) -> Lossless:
+        """How integers are stored if nothing is said: packed, as by the plugin, unless the file has them otherwise."""
+        in_file = self._in_file.get(name)
+        is_plain = in_file is not None and in_file.by_operator is False
+        return "zstd" if not is_plain and "zstd" in embedding.lossless_stages() else "none"
 
 
 def _not_none(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -229,6 +229,7 @@ class Writer:
         require_same_opening(openings, where)
         is_wanted_by_all = self._ranks.first_of(not wanted) is None
         has_statistics, self._together.in_file = self._ranks.of_first((has_statistics, self._together.in_file))
+        self._settings.append_to(self._together.in_file)
         # From here on ADIOS2 communicates.
         with calling_adios2(f"begin to write {self._path!r}"):
             output = Output(import_adios2(), self._path, self._engine, self._ranks.comm)
@@ -299,9 +300,10 @@ class Writer:
             name: of the variable.
             array: a block of 1 to 32 dimensions, numpy's or on a CUDA device, of float32 or float64; float16, with the
                 bound after rounding to float16; complex64 or complex128, each part with the bound (and, in mode "rel",
-                a value range of its own); or, in host memory, integers or bool, which are stored exactly, and packed
-                with `lossless="zstd"`. One that is not C-contiguous is copied once, and so are float16 and complex
-                ones. Or one value, a number or a text, which is stored exactly.
+                a value range of its own); or, in host memory, integers or bool, which are stored exactly, packed unless
+                `lossless="none"` is given (or the file that is appended to has them otherwise). One that is not
+                C-contiguous is copied once, and so are float16 and complex ones. Or one value, a number or a text,
+                which is stored exactly.
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
             dims: names of the dimensions, slowest first, which xarray uses: the attribute `NAME/dimensions`. One block
