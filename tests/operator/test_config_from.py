@@ -370,6 +370,34 @@ def test_wildcards_are_for_what_a_run_has(config: Callable, tmp_path: Path, caps
     assert "ADIOS2's configurations have no wildcards" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("has_run", [False, True])
+def test_which_bound_a_variable_gets(has_run: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of its own name, or of the first pattern that stands for it: once, as ADIOS2 takes the first of several."""
+    write(tmp_path / "run.bp", "BP5", [dict.fromkeys(("level0/rho", "level1/rho", "a1", "a[1]"), V)])
+
+    def configured(*patterns: str) -> tuple[int, str, str]:
+        words = [word for n, pattern in enumerate(patterns) for word in ("--variable", pattern, "--eb", str(n + 1))]
+        run = ["--from", str(tmp_path / "run.bp")] if has_run else []
+        code = cli.main(["config", "--format", "xml", *run, *words])
+        return code, *capsys.readouterr()
+
+    rho = ("level{0..1}/rho", "level0/rho")
+    for patterns in (rho, rho[::-1]):
+        code, out, err = configured(*patterns)
+        assert code == 0, err
+        assert out.count("<variable") == 2
+        assert bounds_of(out) == {
+            "level0/rho": 1.0 + patterns.index(rho[1]),
+            "level1/rho": 1.0 + patterns.index(rho[0]),
+        }
+    if has_run:
+        assert bounds_of(configured("a[1]", "a*")[1]) == {"a[1]": 1, "a1": 2}
+        found = bounds_of(configured("level{0..1}/rho", "level{0..3}/rho")[1])
+        assert found == {f"level{n}/rho": 1.0 + (n > 1) for n in range(4)}  # also those that the run does not have
+    assert fails(configured("level{0..1}/rho", "a1", "level{0,1}/rho"), 2, r"rho has no effect: of patterns that fit a")
+    assert fails(configured("a1", "a1"), 2, "--variable a1 is given twice")
+
+
 def test_names_with_ranges_of_numbers_and_no_run(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["config", "--format=xml", "--variable=l{9..10}/{0..1}", "--eb=1", "--variable=T{a..b}", "--eb"]
     assert cli.main([*command, "2"]) == 0

@@ -263,6 +263,35 @@ def test_settings_that_fit_no_array_are_warned_of(tmp_path: Path) -> None:
         pass  # no step, so nothing can be said
 
 
+def test_settings_that_decide_about_nothing_are_warned_of(tmp_path: Path) -> None:
+    """The first pattern that fits counts: the bound of one behind it would be lost without a word."""
+    x = support.smooth((20, 30), support.F64)
+    own = {"*": {"eb": 0.1}, "rho": {"eb": 0.2}, "level*/rho": {"eb": 0.3}, "[uz]": {"eb": 0.4}}
+    out = cz.Writer(tmp_path / "run.bp", variables=own)
+    with out.step():
+        for name in ("rho", "level0/rho", "level1/rho", "z"):
+            out.put(name, x if name != "z" else x + 1j)
+    with pytest.warns(UserWarning, match="run.bp': variables= has 'level\\*/rho', '\\[uz\\]' without effect"):
+        out.close()
+    assert {b["variable"]: b["eb_abs"] for b in cz.inspect_bp(tmp_path / "run.bp", variables=["*rho"])} == {
+        "rho": 0.2,
+        "level0/rho": 0.1,
+        "level1/rho": 0.1,
+    }
+
+
+def test_a_name_that_is_also_a_pattern_of_another_is_warned_of(tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F64)
+    said = "variables= has 'a\\[1]', the name of an array, which also decided, as a pattern, about 'a1'"
+    for name, expectation in (("a1", pytest.warns(UserWarning, match=said)), ("a2", contextlib.nullcontext())):
+        out = cz.Writer(tmp_path / "run.bp", eb=1e-3, variables={"a[1]": {"eb": 0.5}})
+        with out.step():
+            out.put("a[1]", x)
+            out.put(name, x)
+        with expectation:
+            out.close()  # tests take warnings for errors
+
+
 def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
     """A bound for a pattern is not for the integers, numbers and texts among them; how they are packed is."""
     x = support.smooth((20, 30), support.F64)

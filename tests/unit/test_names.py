@@ -36,6 +36,23 @@ def test_what_a_pattern_stands_for(pattern: str, found: list[str]) -> None:
         names.chosen([pattern], NAMES, "it")
 
 
+@pytest.mark.parametrize(
+    ("name", "patterns", "found"),
+    [
+        ("level0/rho", ["*", "level0/rho"], "level0/rho"),  # its own name before patterns
+        ("level0/rho", ["level?/rho", "*"], "level?/rho"),  # of which the first that fits counts
+        ("level0/rho", ["*", "level?/rho"], "*"),
+        ("level0/rho", ["level{1..2}/rho", "LEVEL*"], None),
+        ("a1", ["a[1]", "a*"], "a*"),  # a[1] is the name of another one
+        ("a[1]", ["a*", "a[1]"], "a[1]"),
+        ("a2", ["a[1]", "a[2]"], "a[2]"),
+        ("a2", [], None),
+    ],
+)
+def test_which_pattern_decides(name: str, patterns: list[str], found: str | None) -> None:
+    assert names.deciding(name, patterns, NAMES) == found
+
+
 @given(st.lists(st.text("ab1[]{}*?,.", min_size=1), unique=True))
 def test_every_name_stands_for_itself_alone(own: list[str]) -> None:
     for name in own:

@@ -11,9 +11,10 @@ import os
 import shlex
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cusz_core import embedding, tuning
 from cusz_core.command_line import (
@@ -40,13 +41,13 @@ from . import configuration, report
 from .checking import Variable as CheckedVariable
 from .checking import check
 from .configuring.proposal import Goal, Proposal, print_proposals, propose
-from .configuring.sampling import sampled_variables
+from .configuring.sampling import SampledVariable, sampled_variables
 from .device import Binding, device_map
 from .inspecting import view
 from .inspecting.blocks import inspect_bp
 from .inspecting.difference import Difference, compare_runs
 from .inspecting.variables import VariableInfo, inspect_variables
-from .names import chosen, fits, has_wildcard, in_short, meant, numbered, together
+from .names import chosen, deciding, fits, has_wildcard, in_short, meant, numbered, together
 from .parameters import operator_parameters
 from .plugin import plugin_path
 from .reader import Reader
@@ -55,6 +56,7 @@ from .writing.goals import GOALS
 
 __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "REPORT", "VIEW"]
 
+_T = TypeVar("_T")
 _MAX_LINES = 20  # of a table or a list: of more, those that are alike share one
 
 
@@ -160,11 +162,30 @@ def _of_options(options: argparse.Namespace) -> list[configuration.OperatedVaria
             )
     bounds = _one_per_variable("--eb", options.eb, names)
     modes = _one_per_variable("--mode", options.mode or ["abs"], names)
-    return [
-        _operated(name, eb, mode, options)
-        for pattern, eb, mode in zip(names, bounds, modes, strict=True)
-        for name in meant(pattern)
-    ]
+    goals = _by_pattern(names, list(zip(bounds, modes, strict=True)))
+    deciders = {name: deciding(name, names, ()) or "" for pattern in names for name in meant(pattern)}
+    _require_use(goals, deciders)
+    return [_operated(name, *goals[by], options) for name, by in deciders.items()]
+
+
+def _by_pattern(patterns: Sequence[str], goals: Sequence[_T]) -> dict[str, _T]:
+    """What each is given."""
+    for pattern, count in Counter(patterns).items():
+        if count > 1:
+            raise UsageError(f"--variable {pattern} is given twice")
+    return dict(zip(patterns, goals, strict=True))
+
+
+def _require_use(goals: Mapping[str, object], deciders: Mapping[str, str]) -> None:
+    """Refuses a pattern with a goal of its own that decides about nothing, because of others before it.
+
+    Args:
+        deciders: the pattern that decides, by variable.
+    """
+    for pattern, goal in goals.items():
+        others = [goals[by] for name, by in deciders.items() if by != name and fits(name, pattern)]
+        if pattern not in deciders.values() and any(other != goal for other in others):
+            raise UsageError(f"--variable {pattern} has no effect: of patterns that fit a name, the first counts")
 
 
 def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
@@ -184,38 +205,43 @@ def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]
     elif mode:
         raise UsageError("--mode is that of --eb, as in --eb 1e-3 --mode pw_rel: it does not choose a bound")
 
-    def goal_for(name: str) -> Goal:
-        of_name = [goal for pattern, goal in zip(patterns, goals, strict=False) if pattern == name]
-        of_name += [goal for pattern, goal in zip(patterns, goals, strict=False) if fits(name, pattern)]
-        return (of_name or goals)[0]
-
+    by_pattern = _by_pattern(patterns or [""], goals)
     proposals: list[Proposal] = []
     with progress(f"sampling {options.example}"):
         for variable in sampled_variables(options.example, patterns, **given):
-            proposals.append(propose(variable, goal_for(variable.name), is_wanted=bool(patterns), **given))
+            goal = by_pattern[variable.chosen_by]
+            proposals.append(propose(variable, goal, is_wanted=bool(patterns), **given))
     print_proposals(proposals, sys.stderr)
     own = [_operated(p.variable.name, p.eb, p.mode, options, p.comment) for p in proposals if p.eb is not None]
     if not own:
         raise FailureError(f"no variable of {options.example} has been given a bound (the notes above say why)")
-    return own + _of_other_levels(patterns, own, [p.variable.name for p in proposals], options)
+    return own + _of_other_levels(by_pattern, own, [p.variable for p in proposals], options)
 
 
 def _of_other_levels(
-    patterns: Sequence[str],
+    goals: Mapping[str, Goal],
     own: Sequence[configuration.OperatedVariable],
-    there: Sequence[str],
+    variables: Sequence[SampledVariable],
     options: argparse.Namespace,
 ) -> list[configuration.OperatedVariable]:
     """What patterns with braces stand for besides what the run has, as levels that it did not reach: compressed as the
-    last variable that differs in numbers alone."""
+    last variable that differs in numbers alone, with the bound that is given for the pattern, if there is one."""
+    there = {variable.name: variable for variable in variables}
+    deciders = {variable.name: variable.chosen_by for variable in variables}
     others = []
-    for name in dict.fromkeys(name for pattern in patterns if pattern not in there for name in meant(pattern)):
-        if name in there or has_wildcard(name):
+    for name in dict.fromkeys(name for pattern in goals if pattern not in there for name in meant(pattern)):
+        if not name or name in there or has_wildcard(name):
             continue
         like = [variable for variable in own if numbered(variable.name) == numbered(name)]
         if not like:
             chosen([name], there, repr(str(options.example)))  # raises an error
-        others.append(configuration.OperatedVariable(name, like[-1].parameters, f"as {like[-1].name}"))
+        deciders[name] = deciding(name, goals, there) or ""
+        goal, comment = goals[deciders[name]], f"as {like[-1].name}"
+        if goal.eb is None or there[like[-1].name].is_exact:
+            others.append(configuration.OperatedVariable(name, like[-1].parameters, comment))
+        else:
+            others.append(_operated(name, goal.eb, goal.mode, options, comment))
+    _require_use(goals, deciders)
     return others
 
 

@@ -10,7 +10,7 @@ import difflib
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from cusz_core.errors import ParameterError
 
@@ -53,6 +53,18 @@ def standing_for(pattern: str, names: Iterable[str]) -> list[str]:
     """The names that a pattern stands for, in their order."""
     names = list(names)
     return [pattern] if pattern in names else [name for name in names if fits(name, pattern)]
+
+
+def deciding(name: str, patterns: Collection[str], names: Collection[str]) -> str | None:
+    """The pattern that decides about a name where each has something to say: the very name, or the first that stands
+    for it; None if none does.
+
+    Args:
+        names: all that there are, as far as they are known: a pattern that is one of them stands for no other.
+    """
+    if name in patterns:
+        return name
+    return next((pattern for pattern in patterns if pattern not in names and fits(name, pattern)), None)
 
 
 def chosen(patterns: Iterable[str] | None, names: Iterable[str], where: str) -> list[str]:

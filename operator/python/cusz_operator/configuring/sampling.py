@@ -22,7 +22,7 @@ from cusz_core.parameters import Parameters
 
 from ..adios2_calls import blocks_info, calling_adios2, extents_of, import_adios2
 from ..errors import PluginError
-from ..names import chosen
+from ..names import chosen, deciding
 from ..plugin import Plugin, without_colours
 from ..tables import blocktable, checks
 from ..tables.boxes import field_shape
@@ -59,6 +59,8 @@ class SampledVariable:
         packed_ratio: of integers, which the operator packs exactly: raw bytes over packed ones; NaN if not known.
         has_statistics: the value range is that of all steps, from ADIOS2's statistics; else that of the sample.
         is_single: it is a single value at each step.
+        chosen_by: the one of the names and patterns asked for that decides about it (`names.deciding`); "": there are
+            none.
         remark: why it should not be compressed, or why there is no sample; "" if nothing is to be said.
     """
 
@@ -71,6 +73,7 @@ class SampledVariable:
     packed_ratio: float = math.nan
     has_statistics: bool = False
     is_single: bool = False
+    chosen_by: str = ""
     remark: str = ""
 
     @property
@@ -140,7 +143,8 @@ def sampled_variables(
             if description["Type"] in FLOATS | INTEGERS:
                 with calling_adios2(f"tell the shape of {name!r} in {path!r}"):
                     run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
-                yield run.sampled(**options)
+                by = deciding(name, names, available) or ""
+                yield dataclasses.replace(run.sampled(**options), chosen_by=by)
     finally:
         with contextlib.suppress(Exception):  # BP5 fails again where it could not open a file
             engine.close()

@@ -11,9 +11,10 @@ from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Lossless, Parameters
 
-from ..names import fits, standing_for
+from ..names import deciding, fits, listed, meant
 from ..reading.contents import AsStored
-from ..tables.representation import PARTS, Stored, is_exact
+from ..tables.representation import Stored, is_exact
+from .agreement import Description
 from .goals import GOALS, LIMITS, STEP, Wanted, layered, wanted_of
 
 _MAX_SETTINGS = 10_000
@@ -34,7 +35,8 @@ class Settings:
         """
         self._defaults = _merged({}, given)
         self._of_variable = {name: _not_none(_known(name, own)) for name, own in (variables or {}).items()}
-        for own in self._of_variable.values():
+        for pattern, own in self._of_variable.items():
+            meant(pattern)
             _merged(self._defaults, own)
         self._made: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}
         self._seen: set[str] = set()
@@ -44,14 +46,28 @@ class Settings:
         """Takes over what a file that is appended to has: there, an operator must not be added or dropped."""
         self._in_file = in_file
 
-    def see(self, stored: Iterable[str]) -> None:
-        """Notes the names under which arrays are stored, by any rank."""
-        for name in stored:
-            self._seen.update([name, *(name.removesuffix(part) for part in PARTS)])
+    def see(self, stored: Iterable[Description]) -> None:
+        """Notes the names of arrays that have been put, by any rank."""
+        self._seen.update(of.name.rpartition("/")[0] if of.given.startswith("complex") else of.name for of in stored)
 
-    def without_use(self) -> list[str]:
-        """The names and patterns of `variables` that no array had."""
-        return [pattern for pattern in self._of_variable if not standing_for(pattern, self._seen)]
+    def doubts(self) -> list[str]:
+        """What is not as `variables` may have been meant, now that the names of arrays are known."""
+        entries = self._of_variable
+        decided = {name: deciding(name, entries, ()) for name in sorted(self._seen)}
+        idle = [pattern for pattern in entries if pattern not in decided.values()]
+        unknown = [pattern for pattern in idle if not any(fits(name, pattern) for name in decided)]
+        said = []
+        if unknown:
+            said.append(f"{listed(list(map(repr, unknown)))}, and no array of such a name was put")
+        by_patterns = [name for name, by in decided.items() if by is not None and by != name]
+        if behind := [pattern for pattern in idle if any(fits(name, pattern) for name in by_patterns)]:
+            them = listed(list(map(repr, behind)))
+            said.append(f"{them} without effect: of patterns that fit a name, the first counts")
+        for pattern in entries:
+            if others := [name for name, by in decided.items() if by == pattern != name and pattern in decided]:
+                them = listed(list(map(repr, others)))
+                said.append(f"{pattern!r}, the name of an array, which also decided, as a pattern, about {them}")
+        return said
 
     def own(self, name: str, array: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """What a variable has of its own, by `variables` and by what is given to `put`."""
@@ -65,8 +81,8 @@ class Settings:
         """
         if name in self._of_variable:
             return self._of_variable[name]
-        fitting = (own for pattern, own in self._of_variable.items() if fits(name, pattern))
-        found: Mapping[str, Any] = {} if array is None else next(fitting, {})
+        by = deciding(name, self._of_variable, ()) if array is not None else None
+        found: Mapping[str, Any] = {} if by is None else self._of_variable[by]
         dtype = getattr(array, "dtype", None)
         if isinstance(dtype, np.dtype) and dtype.kind in "biu":
             return {key: value for key, value in found.items() if key == "lossless"}

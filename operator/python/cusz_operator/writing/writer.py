@@ -103,7 +103,8 @@ class Writer:
             variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
                 `options`. A bound or a goal there replaces the Writer's. A name may be a pattern, such as "level*/rho",
                 for variables that have no entry of their own; the first that fits counts, and not for numbers and
-                texts, and its bound not for integers. Those that fit no array until the Writer is closed are warned of.
+                texts, and its bound not for integers. Those that decide about no array until the Writer is closed are
+                warned of.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. With StatsLevel 1 ADIOS2 keeps minimum and maximum of
                 blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, without `ranges`,
@@ -416,13 +417,11 @@ class Writer:
             if lost is not None:
                 raise lost
         if was_open and error is None and self._ranks.rank == 0 and self._steps > 0:
-            self._warn_of_unused_settings()
+            self._warn_of_settings()
 
-    def _warn_of_unused_settings(self) -> None:
-        unused = self._settings.without_use()
-        if unused:
-            names = ", ".join(map(repr, unused))
-            warnings.warn(f"{self._path!r}: variables= has {names}, and no array of such a name was put", stacklevel=4)
+    def _warn_of_settings(self) -> None:
+        for doubt in self._settings.doubts():
+            warnings.warn(f"{self._path!r}: variables= has {doubt}", stacklevel=4)
 
     def _close_output(self, error: BaseException | None) -> None:
         output, self._output = self._output, None
@@ -475,7 +474,7 @@ class Writer:
             raise type(failure)(f"{failure} (nor is the step after it, which ends here)") from failure
         began = time.perf_counter()
         work, agreed = self._agree(blocks, values, error)
-        self._settings.see(agreed.arrays)
+        self._settings.see(agreed.arrays.values())
         if self._background is not None and not agreed.is_sought:
             self._pending = self._begin(self._background, work, agreed, began)
             return
