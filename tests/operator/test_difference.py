@@ -14,6 +14,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_operator.inspecting import difference
+from cusz_operator.reading.steps import ReaderStep
 
 pytest.importorskip("adios2")
 from other_program import Program
@@ -106,6 +107,40 @@ def test_a_relative_bound_is_of_the_range_of_a(raw: Path, compressed: Path) -> N
     assert one.beyond == 0
     (one,) = cz.compare_runs(raw, compressed, variables=["u"], steps=[0], eb=0.5e-3 / spread, mode="rel")
     assert 0 < one.beyond < one.different
+
+
+def test_a_relative_bound_that_holds_takes_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The range is known after it. Whatever might be beyond the bound is decided in a second one."""
+    nan, inf = math.nan, math.inf
+    of_range = 2.0**-6 * float(X.max() - X.min())
+    cases = {  # what is added to one value, how many are beyond the bound then, and passes over both
+        "same": (0.0, 0, 1),
+        "within": (of_range / 2, 0, 1),
+        "beyond": (of_range * 2, 1, 2),
+        "NaN in b": (nan, 1, 2),
+        "infinite in b": (inf, 1, 2),
+    }
+    reads: list[str] = []
+    read = ReaderStep.read
+
+    def counted(step: ReaderStep, name: str, *box: Any, **how: Any) -> Any:
+        reads.append(name)
+        return read(step, name, *box, **how)
+
+    monkeypatch.setattr(ReaderStep, "read", counted)
+    names = list(cases)
+    for run in "ab":
+        with Program(tmp_path / run) as out, out.step():
+            for name, (added, *_) in cases.items():
+                values = X.copy()
+                values[3, 4] += np.float32(added) if run == "b" else 0
+                out.put(name, values, values.shape)
+    found = {d.variable: d for d in cz.compare_runs(tmp_path / "a", tmp_path / "b", eb=2.0**-6, mode="rel")}
+    assert {name: found[name].beyond for name in names} == {name: beyond for name, (_, beyond, _) in cases.items()}
+    # The second one begins with the exact range of a.
+    assert {name: reads.count(name) for name in names} == {
+        name: {1: 2, 2: 5}[passes] for name, (*_, passes) in cases.items()
+    }
 
 
 def test_the_command(raw: Path, compressed: Path, cusz_cli: Any) -> None:

@@ -138,12 +138,26 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
         return Difference(name, number, "", 1, 1.0, int(differs), beyond, math.inf if differs else 0.0)
     if dtypes[0].name in ("float128", "complex256"):
         return Difference(name, number, f"type {dtypes[0]} is not compared")
-    low, high = _range_of(a, name) if eb is not None and mode == "rel" else (0.0, 0.0)
-    bound = embedding.absolute_bound(eb, low, high) if eb is not None and mode == "rel" else eb
-    sums = _Sums(bound, mode == "pw_rel")
-    room = [np.empty(min(math.prod(shapes[0]), _MAX_VALUES), dtypes[0]) for _ in (a, b)]
+    sums = _Sums(eb if mode != "rel" else None, mode == "pw_rel")
+    _add_all(sums, a, b, name)
+    if eb is not None and mode == "rel" and not sums.keep(eb):  # its range is known only now, and it may be broken
+        sums = _Sums(embedding.absolute_bound(eb, *_range_of(a, name)))
+        _add_all(sums, a, b, name)
+    return sums.difference(name, number, math.prod(shapes[0]))
+
+
+def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str) -> None:
+    """Adds all values of a variable that has the same shape and type in both."""
+    shape = a.shape(name)
+    # Where archives are decoded. ADIOS2 has its own memory, from which it would be copied.
+    room = [
+        np.empty(min(math.prod(shape), _MAX_VALUES), step.dtype(name))
+        if shape and step._blocks(name).has_table
+        else None
+        for step in (a, b)
+    ]
     is_covered = a.is_covered(name) and b.is_covered(name)
-    for box in _boxes(shapes[0], (a, b), name):
+    for box in _boxes(shape, (a, b), name):
         in_both = None
         if not is_covered:
             in_a, in_b = a.coverage(name, *box), b.coverage(name, *box)
@@ -151,10 +165,9 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
             in_both = in_a & in_b
             if not in_both.any():
                 continue
-        outs = [own[: math.prod(box[1])].reshape(box[1]) for own in room]
-        x, y = (step.read(name, *box, out=out if box[1] else None) for step, out in zip((a, b), outs, strict=True))
+        outs = [None if own is None else own[: math.prod(box[1])].reshape(box[1]) for own in room]
+        x, y = (step.read(name, *box, out=out) for step, out in zip((a, b), outs, strict=True))
         sums.add(box[0], np.asarray(x), np.asarray(y), in_both)
-    return sums.difference(name, number, math.prod(shapes[0]))
 
 
 def _difference_of_blocks(
@@ -216,10 +229,12 @@ class _Sums:
         self._at: Extents = ()
         self._low, self._high = math.inf, -math.inf
         self._squares, self._scale = 0.0, 0.0  # sum of (difference / scale)^2
+        self._are_plain = True  # those that differ: floating-point numbers that both have, and finite
 
     def add_alone(self, n_values: int) -> None:
         """Adds values that only one of the two has."""
         self._values += n_values
+        self._are_plain &= n_values == 0
         self._different += n_values
         self._beyond += n_values if self._bound is not None else 0
 
@@ -263,10 +278,12 @@ class _Sums:
         if all_finite:
             self._add_range(low, high, a.size)
         else:
+            self._are_plain = False
             finite = np.isfinite(a) & np.isfinite(b)
             self._add_finite(a[finite])
             error[~finite | same] = 0.0
             largest = float(error.max())
+        self._are_plain &= a.dtype.kind == "f"
         at = None
         if largest > self._largest:
             self._largest, at = largest, int(error.argmax())
@@ -300,6 +317,12 @@ class _Sums:
         apart = zip(a[~same].tolist(), b[~same].tolist(), strict=True)  # integers of any size
         bound = Fraction(self._bound or 0.0)
         return sum(abs(x - y) > bound * (abs(x) if self._is_pointwise else 1) for x, y in apart)
+
+    def keep(self, eb: float) -> bool:
+        """Whether all values are certain to be within this fraction of the range of a's."""
+        if not self._are_plain or self._different == 0:
+            return self._different == 0
+        return self._largest < embedding.absolute_bound(eb, self._low, self._high)
 
     def difference(self, name: str, step: int, size: int) -> Difference:
         spread = self._high - self._low if self._finite else math.nan

@@ -61,10 +61,11 @@ class Figures:
         own = f"figure-{self._n}"
         settings = {"svg.fonttype": "none", "svg.hashsalt": own, "font.size": 9, "axes.grid": False}
         with self._matplotlib.rc_context(settings):
-            figure = self._matplotlib.figure.Figure(figsize=inches, layout="constrained")
+            figure = self._matplotlib.figure.Figure(inches, dpi=200, facecolor="none", layout="constrained")
             paint(figure)
             text = io.StringIO()
-            figure.savefig(text, format="svg", dpi=200, facecolor="none")
+            # Not by savefig, which draws everything once more before it, to find out about the layout.
+            self._matplotlib.backends.backend_svg.FigureCanvasSVG(figure).print_svg(text)
         svg = text.getvalue()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
