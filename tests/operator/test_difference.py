@@ -13,6 +13,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_operator import report
 from cusz_operator.inspecting import difference
 from cusz_operator.reading.steps import ReaderStep
 
@@ -191,6 +192,41 @@ def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
         "shape (20, 30) in a, (19, 30) in b",
         "type float32 in a, float64 in b",
     ]
+
+
+def test_what_only_one_run_has_is_said_in_one_line(raw: Path, tmp_path: Path, capsys: Any) -> None:
+    """As of a run that went on for longer."""
+    with cz.Writer(tmp_path / "short.bp", eb=1e-3) as out, out.step():
+        out.put("u", X)
+        out.put("v", X.astype(np.float32))
+        out.put("ids", np.arange(40))
+    code, out_text, _ = run("diff", raw, tmp_path / "short.bp", "--variable", "u", "--variable", "ids", capsys=capsys)
+    assert (code, out_text.splitlines()[3:]) == (1, ["ids, u, steps 1-2: only in a"])
+    lines = run("diff", raw, tmp_path / "short.bp", capsys=capsys)[1].splitlines()
+    assert lines[-3:] == [
+        "ids, u, v, steps 1-2: only in a",
+        "t, text, z, steps 0-2: only in a",
+        "v, step 0: type float64 in a, float32 in b",
+    ]
+
+
+def test_a_writer_has_bool_where_other_programs_have_bytes(tmp_path: Path) -> None:
+    flags = X.mean() < X
+    with Program(tmp_path / "a") as out:
+        out.engine.begin_step()
+        out.put(out.variable("flag", flags.view(np.uint8), flags.shape), flags.view(np.uint8))
+        out.engine.end_step()
+    changed = flags.copy()
+    changed[3, 4] ^= True
+    with cz.Writer(tmp_path / "b") as out, out.step():
+        out.put("flag", changed)
+    for runs in (("a", "b"), ("b", "a"), ("b", "b")):
+        (found,) = cz.compare_runs(*(tmp_path / name for name in runs), eb=0.5)
+        assert (found.problem, found.different, found.beyond) == ("", *(int("a" in runs),) * 2)
+    page = report.make(tmp_path / "b", tmp_path / "a")
+    i = 1 - int(flags[3, 4])
+    told = f"flag, step 0: 1 of 600 values break the bound; the worst, at (3, 4): original {1 - i}, decoded {i}"
+    assert page.broken == [f"{told}: they should be the same"]
 
 
 def test_bytes_are_listed(tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     for words in (
         "the run has 4 steps, the original 3 steps",
         "only here: the original has no such variable: not compared",
-        "u: the original lacks steps 1, 3: not compared there",
+        "u: the original lacks step 1: not compared there",
         "only the original has: only there",
     ):
         assert words in notes

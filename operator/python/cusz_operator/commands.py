@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -360,8 +360,8 @@ def _diff(options: argparse.Namespace) -> int:
         groups = list(by_kind.values())
     print_table([_DIFF_COLUMNS, *map(_diff_line, groups)])
     problems = [one for one in found if one.problem]
-    said_of = [f"{one.variable}, step {one.step}: {one.problem}" for one in problems if not options.steps]
-    print("".join(f"{text}\n" for text in _listed(said_of, options)), end="")
+    if not options.steps:
+        print("".join(f"{text}\n" for text in _problems_in_words(problems, options)), end="")
     if options.eb is not None:
         beyond = sum(one.beyond for one in found)
         said = f"{beyond} values differ by more than" if beyond else "no value differs by more than"
@@ -369,6 +369,19 @@ def _diff(options: argparse.Namespace) -> int:
         left_out = f"; not compared: {', '.join(names)}" if names else ""
         print(f"\n{said} {options.mode} {options.eb!r}{left_out}")
     return code
+
+
+def _problems_in_words(problems: Sequence[Difference], options: argparse.Namespace) -> Iterator[str]:
+    """A line for all variables and steps with the same problem."""
+    steps: dict[tuple[str, str], list[int]] = {}
+    for one in problems:
+        steps.setdefault((one.variable, one.problem), []).append(one.step)
+    names: dict[tuple[str, str], list[str]] = {}
+    for (name, problem), own in steps.items():
+        at = f"step{'s' if len(own) > 1 else ''} {_intervals(own)}"
+        names.setdefault((at, problem), []).append(name)
+    for (at, problem), of in names.items():
+        yield f"{', '.join(of if options.all else in_short(of))}, {at}: {problem}"
 
 
 _DIFF_COLUMNS = ("variable", "step", "values", "different", "largest", "of range", "at", "PSNR", "")

@@ -19,6 +19,7 @@ from ..names import chosen
 from ..reading.reader import Reader
 from ..reading.steps import ReaderStep
 from ..tables.boxes import Box, Extents, first_overlap, pieces
+from ..tables.representation import are_stored_alike
 
 _MAX_VALUES = 2**22  # read at once
 _SPARSE = 32  # if blocks cover less than one in so many values, they are read one by one
@@ -130,7 +131,7 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
         return Difference(name, number, str(error))
     if shapes[0] != shapes[1]:
         return Difference(name, number, f"shape {shapes[0]} in a, {shapes[1]} in b")
-    if dtypes[0] != dtypes[1]:
+    if not are_stored_alike(*dtypes):
         return Difference(name, number, f"type {dtypes[0]} in a, {dtypes[1]} in b")
     if dtypes[0].hasobject:
         differs = a.read(name) != b.read(name)
@@ -167,7 +168,9 @@ def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str) -> None:
                 continue
         outs = [None if own is None else own[: math.prod(box[1])].reshape(box[1]) for own in room]
         x, y = (step.read(name, *box, out=out) for step, out in zip((a, b), outs, strict=True))
-        sums.add(box[0], np.asarray(x), np.asarray(y), in_both)
+        fields = (np.asarray(values) for values in (x, y))
+        first, second = (values.view(np.uint8) if values.dtype == np.bool_ else values for values in fields)
+        sums.add(box[0], first, second, in_both)
 
 
 def _difference_of_blocks(

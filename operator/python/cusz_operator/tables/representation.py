@@ -60,6 +60,11 @@ def is_exact(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "iu"
 
 
+def are_stored_alike(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
+    """Whether values of two types can be those of one variable: another program has uint8 for a Writer's bool."""
+    return a == b or {a.name, b.name} == {"bool", "uint8"}
+
+
 def is_packed(parameters: Parameters) -> bool:
     """Whether values that are stored exactly are packed."""
     return parameters.lossless != "none"

@@ -22,6 +22,7 @@ from ...reading.reader import Reader
 from ...reading.steps import ReaderStep, fill_of
 from ...tables import blocktable
 from ...tables.boxes import Box, Extents, pieces
+from ...tables.representation import are_stored_alike
 from ...tables.stored import DTYPES, FLOATS
 from ..blocks import Block, inspect_bp
 from ..view import picture_of
@@ -267,8 +268,8 @@ def _compare(page: Page, run: Reader, exact: Reader, path: str | os.PathLike[str
             continue
         its_steps = {step.step: step for step in variable.steps}
         missing = sorted(its_steps.keys() - set(exact[variable.name].steps))
-        if missing:
-            page.notes.append(f"{variable.name}: the original lacks {_listed(missing)}: not compared there")
+        if unsaid := [step for step in missing if step < len(exact)]:
+            page.notes.append(f"{variable.name}: the original lacks {_listed(unsaid)}: not compared there")
         common = [facts for step, facts in its_steps.items() if step not in missing]
         if common:
             _compare_variable(page, variable, common, run, exact)
@@ -301,7 +302,7 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
     if entry.dtype is None or (entry.dtype.hasobject and () not in shapes.values()):
         page.notes.append(f"{name}: values of type {variable.type} cannot be read in Python: not compared")
         return
-    if run[name].dtype != exact[name].dtype:
+    if not are_stored_alike(run[name].dtype, exact[name].dtype):
         raise ParameterError(
             f"variable {name!r} is {run[name].dtype.name} in the run and {exact[name].dtype.name} in the original: "
             "they are not of the same run"
