@@ -498,7 +498,7 @@ def test_after_a_rank_has_failed_all_is_told_again() -> None:
     assert last.bounds == {"U": 5e-3}
     with pytest.raises(cusz_core.DeviceError, match=r"^step 7: rank 1: it is gone$"):
         steps(good, bad)
-    with pytest.raises(cusz_core.DeviceError, match=r"^step 7: rank 1: it is gone \(and 1 other ranks failed\)$"):
+    with pytest.raises(cusz_core.DeviceError, match=r"^step 7: rank 1: it is gone \(and 1 other rank failed\)$"):
         steps([good[0], bad[1], bad[1]])
 
 

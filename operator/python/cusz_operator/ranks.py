@@ -237,7 +237,7 @@ class Ranks:
         """
         others = int(self.sums(np.array([error is not None], np.int64))[0]) - 1 if is_counted else 0
         failure: Failure = self.of(first, failure_of(error))
-        and_others = f" (and {others} other ranks failed)" if others > 0 else ""
+        and_others = f" (and {others} other rank{'s' if others > 1 else ''} failed)" if others > 0 else ""
         raise Failure(failure.kind, f"{where}: rank {first}: {failure.message}{and_others}").error() from error
 
     def agree_after_adios2(self, error: BaseException | None, where: str) -> None:

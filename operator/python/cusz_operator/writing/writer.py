@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -138,13 +138,7 @@ class Writer:
             PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
             CuszError: ADIOS2 cannot open the file.
         """
-        for key in options:
-            if key not in (
-                *TABLE,
-                *GOALS,
-                *LIMITS,
-            ):  # a mistake in the program: raised before any rank waits for others
-                raise TypeError(f"Writer() got an unexpected keyword argument {key!r}")
+        _require_known("Writer", options)  # raised before any rank waits for others
         self._path = os.fspath(path)
         self._engine = engine
         self._ranks = Ranks(comm)
@@ -318,6 +312,7 @@ class Writer:
             UnsupportedError: a type or layout that is not accepted, or a bound for what is stored exactly.
             ParameterError: no step is open, a value out of its legal range, or a block outside the global shape.
         """
+        _require_known("put", options)
         self._require_open()
         if not self._in_step:
             raise ParameterError("put needs an open step: with writer.step(): writer.put(...)")
@@ -670,6 +665,13 @@ class WriterStep:
             self._writer._forget()  # the process is being stopped, or the user of a notebook has had enough
             return
         self._writer._end_step(error)
+
+
+def _require_known(what: str, options: Iterable[str]) -> None:
+    """Refuses a keyword that is a mistake in the program."""
+    for key in options:
+        if key not in (*TABLE, *GOALS, *LIMITS):
+            raise TypeError(f"{what}() got an unexpected keyword argument {key!r}")
 
 
 def _asked(block: Description) -> tuple[float, str]:
