@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -453,6 +454,51 @@ def test_a_file_that_a_run_with_another_configuration_appends_to(engine_type: st
     warnings = cusz_operator.check(run, xml).warnings
     all_without = now_without.replace("n is compressed", "T, n, noise are compressed").replace("for it", "for them")
     assert warnings == ([all_without] if engine_type == "BP5" else [])
+
+
+@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
+def test_a_file_that_another_engine_would_append_to(engine_type: str, tmp_path: Path) -> None:
+    """BP4 makes one of BP5 unreadable; BP5 refuses, and leaves a file by which the other is taken for its own."""
+    xml, run, other = tmp_path / "adios2.xml", tmp_path / "run.bp", {"BP5": "BP4", "BP4": "BP5"}[engine_type]
+    write(run, None, engine_type)
+    xml.write_text(config(f'<engine type="{other.lower()}"/>{VARIABLE}'), encoding="utf-8")
+    assert [w for w in cusz_operator.check(run, xml).warnings if "engine" in w] == [
+        f"{run}: if a run with this configuration appends to it, the file cannot be read any more: it is of the engine "
+        f"{engine_type}, and the configuration has {other.lower()}"
+    ]
+    for engine in (f'<engine type="{engine_type}"/>', '<engine type="SST"/>', ""):
+        xml.write_text(config(f"{engine}{VARIABLE}"), encoding="utf-8")
+        assert not any("engine" in warning for warning in cusz_operator.check(run, xml).warnings)
+    io = adios2.Adios().declare_io("simulation")
+    io.set_engine(other)
+    with contextlib.suppress(RuntimeError):
+        io.open(str(run), adios2.Mode.Append).close()
+    with pytest.raises(CuszError, match="cannot open"):
+        cusz_operator.check(run)
+    if engine_type == "BP4":
+        (run / "mmd.0").unlink()
+        assert cusz_operator.check(run).variables[0].name == "T"
+
+
+@pytest.mark.parametrize("level", ["0", "1"])
+def test_a_file_that_is_appended_to_with_another_statslevel(level: str, tmp_path: Path) -> None:
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+
+    def configured(parameters: str) -> None:
+        xml.write_text(config(f'<engine type="BP5">{parameters}</engine>{VARIABLE}'), encoding="utf-8")
+
+    configured(f'<parameter key="StatsLevel" value="{level}"/>')
+    write(run, xml)
+    assert not any("StatsLevel" in warning for warning in cusz_operator.check(run, xml).warnings)
+    configured(f'<parameter key="statslevel" value="{1 - int(level)}"/>')
+    (warning,) = (warning for warning in cusz_operator.check(run, xml).warnings if "StatsLevel" in warning)
+    has = "no " * (level == "0")
+    assert warning == (
+        f"{run}: if a run with this configuration appends to it, readers crash: it has {has}statistics, and the "
+        f"configuration has StatsLevel {1 - int(level)}"
+    )
+    configured("")  # the program may say it
+    assert not any("StatsLevel" in warning for warning in cusz_operator.check(run, xml).warnings)
 
 
 def test_one_of_several_ios(tmp_path: Path) -> None:

@@ -12,11 +12,14 @@ from typing import Any
 from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
+from ..adios2_calls import import_adios2
 from ..inspecting.blocks import Block, inspect_bp
 from ..names import in_short, like, listed, numbered
 from ..parameters import NO_BOUND
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
+from ..tables import statistics
 from ..tables.stored import FLOATS, INTEGERS
+from .files import real_name
 from .parse import IO, Configuration, read_configuration
 from .sampling import SMALL
 
@@ -52,7 +55,7 @@ class Report:
         variables: of the file.
         problems: what is wrong.
         warnings: what may well not be meant: a variable of float or double that is not compressed although others are;
-            operations that a file which is appended to does not have, or that it alone has.
+            what a file must keep if a run appends to it, and the configuration changes.
         notes: what is worth knowing.
     """
 
@@ -197,13 +200,29 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
 
 
 def _check_appending(path: Path, ios: Sequence[IO], blocks: dict[str, list[Block]], report: Report) -> None:
-    """Whether variables of a BP5 file, whose readers take this for granted, keep their operations.
+    """Whether a configuration has what a file must keep if more steps are to be readable: the engine, and in BP5, whose
+    readers take this for granted, operations and statistics.
 
     Args:
         ios: those that may write it; if there are several, none of them has an operation by this operator.
     """
-    if not ios:
+    if not ios or not blocks:
         return
+    begin = f"{path}: if a run with this configuration appends to it,"
+    file_engine = "BP5" if any("writer" in block for own in blocks.values() for block in own) else "BP4"
+    for io in ios if len(ios) == 1 else ():
+        if {file_engine, real_name(io.engine)} == {"BP4", "BP5"}:
+            report.warnings.append(
+                f"{begin} the file cannot be read any more: it is of the engine {file_engine}, and the configuration "
+                f"has {io.engine}"
+            )
+        if file_engine == "BP5" and io.stats_level in ("0", "1"):
+            has_statistics = statistics.are_in(import_adios2(), path)
+            if has_statistics not in (None, io.stats_level == "1"):
+                report.warnings.append(
+                    f"{begin} readers crash: it has {'' if has_statistics else 'no '}statistics, and the configuration "
+                    f"has StatsLevel {io.stats_level}"
+                )
     ours = {name for io in ios for name in io.variables}
     others = {name for io in ios for name in io.others}
     without, with_one = list[str](), list[str]()
@@ -222,7 +241,7 @@ def _check_appending(path: Path, ios: Sequence[IO], blocks: dict[str, list[Block
         if names:
             verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
             report.warnings.append(
-                f"{path}: if a run with this configuration appends to it, readers crash, hang or get wrong values: "
+                f"{begin} readers crash, hang or get wrong values: "
                 f"{listed(in_short(names))} {verb} {are} in it, and the configuration has {has} operation for {them}"
             )
 

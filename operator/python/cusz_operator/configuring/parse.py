@@ -45,6 +45,7 @@ class IO:
         modes: of these bounds, as they are given; "" where none is.
         unbounded: those of them for which none is given, as integers need none, and where this is.
         others: variables with an operation that is not this operator's.
+        stats_level: the engine's parameter StatsLevel; "" if it is not given.
     """
 
     name: str
@@ -53,6 +54,7 @@ class IO:
     modes: dict[str, str] = dataclasses.field(default_factory=dict)
     unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
     others: list[str] = dataclasses.field(default_factory=list)
+    stats_level: str = ""
 
 
 @dataclasses.dataclass
@@ -245,6 +247,7 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
         result.problems.append(f"IO {io.name!r} has {len(engines)} <engine> elements: ADIOS2 refuses the whole file")
     for engine in engines[:1]:
         io.engine = engine.attributes.get("type", "")
+        io.stats_level = _parameters(engine, f"line {engine.line}: engine", result).get("statslevel", "")
         if not io.variables:
             continue
         try:
@@ -256,7 +259,7 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
                 f"line {engine.line}: {io.engine} ignores memory selections (ghost cells) of variables that have an "
                 "operator, and writes wrong cells: a program that calls SetMemorySelection needs BP5"
             )
-        if _parameters(engine, f"line {engine.line}: engine", result).get("statslevel") == "0":
+        if io.stats_level == "0":
             result.notes.append(
                 f"line {engine.line}: StatsLevel is 0, which device memory needs: bpls -l will show 0 / 0"
             )
