@@ -194,15 +194,15 @@ def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
     ]
 
 
-def test_what_only_one_run_has_is_said_in_one_line(raw: Path, tmp_path: Path, capsys: Any) -> None:
+def test_what_only_one_run_has_is_said_in_one_line(raw: Path, tmp_path: Path, cusz_cli: Any) -> None:
     """As of a run that went on for longer."""
     with cz.Writer(tmp_path / "short.bp", eb=1e-3) as out, out.step():
         out.put("u", X)
         out.put("v", X.astype(np.float32))
         out.put("ids", np.arange(40))
-    code, out_text, _ = run("diff", raw, tmp_path / "short.bp", "--variable", "u", "--variable", "ids", capsys=capsys)
+    code, out_text, _ = cusz_cli("diff", raw, tmp_path / "short.bp", "--variable", "u", "--variable", "ids")
     assert (code, out_text.splitlines()[3:]) == (1, ["ids, u, steps 1-2: only in a"])
-    lines = run("diff", raw, tmp_path / "short.bp", capsys=capsys)[1].splitlines()
+    lines = cusz_cli("diff", raw, tmp_path / "short.bp")[1].splitlines()
     assert lines[-3:] == [
         "ids, u, v, steps 1-2: only in a",
         "t, text, z, steps 0-2: only in a",
@@ -212,10 +212,8 @@ def test_what_only_one_run_has_is_said_in_one_line(raw: Path, tmp_path: Path, ca
 
 def test_a_writer_has_bool_where_other_programs_have_bytes(tmp_path: Path) -> None:
     flags = X.mean() < X
-    with Program(tmp_path / "a") as out:
-        out.engine.begin_step()
-        out.put(out.variable("flag", flags.view(np.uint8), flags.shape), flags.view(np.uint8))
-        out.engine.end_step()
+    with Program(tmp_path / "a") as out, out.step():
+        out.put("flag", flags.view(np.uint8), flags.shape)
     changed = flags.copy()
     changed[3, 4] ^= True
     with cz.Writer(tmp_path / "b") as out, out.step():
