@@ -22,6 +22,7 @@ from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_operator.configuring import files as configuration
 
 pytest.importorskip("adios2")
+import adios2
 from other_program import Program
 
 PLUGIN = '<parameter key="PluginName" value="cusz"/><parameter key="PluginLibrary" value="cusz_operator"/>'
@@ -227,6 +228,7 @@ APPLICATION = """
 import sys
 import adios2
 import numpy as np
+import adios2
 from other_program import Program
 
 with Program(sys.argv[2], None, io="simulation", configuration=sys.argv[1]) as out, out.step():
@@ -348,11 +350,11 @@ def test_a_name_that_adios2_does_not_read(tmp_path: Path) -> None:
 FIELD = support.smooth((40, 50), support.F32)
 
 
-def write(path: Path, config_file: Path | None) -> None:
+def write(path: Path, config_file: Path | None, engine: str | None = None) -> None:
     """A run of a program: T, U and noise as floats, n as integers, a single value, and nothing, at two steps."""
     noise = 1e6 * np.random.default_rng(0).standard_normal(500).astype(np.float32)
     arrays = {"T": FIELD, "U": FIELD.astype(np.float64), "noise": noise, "n": np.arange(30), "nothing": FIELD[:0]}
-    with Program(path, None, io="simulation", configuration=config_file) as out:
+    with Program(path, engine, io="simulation", configuration=config_file) as out:
         for _ in range(2):
             with out.step():
                 for name, array in (arrays | {"time": 1.0}).items():
