@@ -216,8 +216,8 @@ def test_a_writer_has_bool_where_other_programs_have_bytes(tmp_path: Path) -> No
         out.put("flag", flags.view(np.uint8), flags.shape)
     changed = flags.copy()
     changed[3, 4] ^= True
-    with cz.Writer(tmp_path / "b") as out, out.step():
-        out.put("flag", changed)
+    with cz.Writer(tmp_path / "b") as writer, writer.step():
+        writer.put("flag", changed)
     for runs in (("a", "b"), ("b", "a"), ("b", "b")):
         (found,) = cz.compare_runs(*(tmp_path / name for name in runs), eb=0.5)
         assert (found.problem, found.different, found.beyond) == ("", *(int("a" in runs),) * 2)
