@@ -159,7 +159,7 @@ def test_where_a_writer_is_told_not_to_pack(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", ["none", "zstd"])
 def test_a_writer_that_appends_packs_as_the_file_does(first: Any, engine: Any, tmp_path: Path) -> None:
-    """As releases up to 0.3.0 wrote integers, which packed none unless they were told to."""
+    """As releases up to 0.2.0 wrote integers, which packed none unless they were told to."""
     path, ids = tmp_path / "run.bp", field("int32")
     for append in (False, True):
         with cz.Writer(path, engine=engine, append=append) as out, out.step():
