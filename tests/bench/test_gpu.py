@@ -173,12 +173,8 @@ def test_no_kernel_spills_registers():
 KNOWN_TO_SPILL = {
     "read_kernel<float> (sm_80)",
     "read_kernel<double> (sm_80)",
-    "value_kernel<float> (sm_80)",
-    "value_kernel<double> (sm_80)",
     "read_kernel<float> (sm_90)",
     "read_kernel<double> (sm_90)",
-    "value_kernel<float> (sm_90)",
-    "value_kernel<double> (sm_90)",
 }
 
 

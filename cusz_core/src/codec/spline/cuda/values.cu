@@ -10,9 +10,15 @@ struct ValueArguments {
     TileRecord* tiles; // of what is coded
     RecordCounts* counts;
 };
+
+// As many as have room in the shared memory of a multiprocessor may take its registers.
+template <class T, std::uint32_t axes, bool wide>
+constexpr int blocks_with_room = axes < 3 ? blocks_at_once : (sizeof(T) == 8 ? 3 : blocks_at_once) - 2 * wide;
+
 // Codes or decodes: both in one would be too large for the compiler to inline all of it.
 template <class T, std::uint32_t axes, bool wide, bool codes>
-__global__ void __launch_bounds__(tile_threads, blocks_at_once) value_kernel(const ValueArguments<T> a) {
+__global__ void __launch_bounds__(tile_threads, blocks_with_room<T, axes, wide>)
+    value_kernel(const ValueArguments<T> a) {
     const DeviceLattice<T>& of = a.of;
     RecordCounts* const counts = a.counts;
     auto& shared = shared_memory<ValueMemory>();
