@@ -13,6 +13,7 @@ import pytest
 import cusz_operator as cz
 import support
 from cusz_core import cli
+from cusz_operator import report
 
 pytestmark = pytest.mark.mpi
 
@@ -29,19 +30,24 @@ def program() -> Path:
     return path
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """That of a user who has done what the documentation says."""
     monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cz.plugin_path()))
+    return of_a_program()
+
+
+def of_a_program() -> dict[str, str]:
     return {"ADIOS2_PLUGIN_PATH": str(cz.plugin_path())}
 
 
-@pytest.fixture
-def runs(ranks: Any, program: Path, environment: dict[str, str], tmp_path: Path) -> tuple[Path, Path]:
-    """Uncompressed, and compressed as apps/amr.xml says, by other numbers of ranks."""
-    ranks(4, program, tmp_path / "raw.bp", "-", 64, 5)
-    ranks(3, program, tmp_path / "run.bp", CONFIG, 64, 5, env=environment)
-    return tmp_path / "raw.bp", tmp_path / "run.bp"
+@pytest.fixture(scope="module")
+def runs(ranks: Any, program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Uncompressed, and compressed as apps/amr.xml says, by other numbers of ranks. To be read alone."""
+    folder = tmp_path_factory.mktemp("runs")
+    ranks(4, program, folder / "raw.bp", "-", 64, 5)
+    ranks(3, program, folder / "run.bp", CONFIG, 64, 5, env=of_a_program())
+    return folder / "raw.bp", folder / "run.bp"
 
 
 def test_every_bound_is_kept(runs: tuple[Path, Path]) -> None:
@@ -70,6 +76,40 @@ def test_check_and_diff_find_nothing_wrong(runs: tuple[Path, Path], capsys: pyte
     found = list(cz.compare_runs(*runs))
     assert not any(one.fails for one in found)
     assert {one.variable for one in found if one.covered == 1} == {"step", *(f"level0/{field}" for field in FIELDS)}
+
+
+def test_cells_in_boxes_alone_count(runs: tuple[Path, Path]) -> None:
+    """Of what is shown of a level, in each of two programs' files."""
+    for path in runs:
+        with cz.Reader(path) as run:
+            inside = np.mean([run[step].coverage("level1/rho") for step in range(1, 5)])
+        assert 0 < inside < 1
+        infos = {info.name: info for info in cz.inspect_variables(path)}
+        assert infos["level1/rho"].covered == pytest.approx(inside)
+        assert infos["level0/rho"].covered == 1
+    page = report.make(runs[1], runs[0])
+    assert page.broken == []
+
+
+def test_moving_boxes_in_xarray(runs: tuple[Path, Path]) -> None:
+    """NaN where no box is, a dimension of steps for the level that comes later, and a chunk for each of its steps."""
+    xarray = pytest.importorskip("xarray")
+    for path in runs:
+        with cz.Reader(path) as run, xarray.open_dataset(path, engine="cusz", chunks={}) as data:
+            rho = data["level1/rho"]
+            assert (rho.dims[0], data["level0/rho"].dims[0]) == ("step_level1", "step")
+            assert data["step_level1"].values.tolist() == [1, 2, 3, 4]
+            assert rho.chunks[0] == (1, 1, 1, 1)
+            for i, step in enumerate(range(1, 5)):
+                assert np.array_equal(np.isfinite(rho[i].values), run[step].coverage("level1/rho"))
+                assert (data["level1/state"][i].values[~run[step].coverage("level1/state")] == 0).all()
+
+
+@pytest.mark.parametrize("engine", ["BP4", "BP5"])
+def test_an_engine_that_writes_ghost_cells_is_noted_before_a_run(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "own.xml").write_text(CONFIG.read_text(encoding="utf-8").replace('"BP5"', f'"{engine}"'), "utf-8")
+    notes = cz.check(None, tmp_path / "own.xml").notes
+    assert any("ignores memory selections (ghost cells)" in note for note in notes) == (engine == "BP4")
 
 
 @pytest.mark.full
