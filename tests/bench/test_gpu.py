@@ -1,6 +1,7 @@
 """scripts/bench/gpu.py and what is beside it, as far as they go without a GPU."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -178,12 +179,31 @@ KNOWN_TO_SPILL = {
 }
 
 
-@pytest.mark.long
-def test_no_kernel_spills_when_it_is_compiled():
+@pytest.fixture
+def nvcc():
     try:
-        resources.find_nvcc()
+        return resources.find_nvcc()
     except runner.Failure as error:
         pytest.skip(str(error))
+
+
+def test_the_program_that_launches_every_kernel_fits_them(nvcc):
+    """No other quick test compiles it."""
+    folders = [
+        "-I",
+        resources.CORE / "src",
+        "-I",
+        resources.CORE / "include",
+        "-isystem",
+        resources._include_folder(nvcc),
+    ]
+    source = Path(resources.__file__).with_name("gpu_launches.cpp")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", *folders, source]
+    assert support.run(command).stderr == ""
+
+
+@pytest.mark.long
+def test_no_kernel_spills_when_it_is_compiled(nvcc):
     figures = resources.measure([90])
     assert set(resources.spilling(figures)) <= KNOWN_TO_SPILL
 
