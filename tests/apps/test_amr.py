@@ -82,10 +82,10 @@ def test_cells_in_boxes_alone_count(runs: tuple[Path, Path]) -> None:
     """Of what is shown of a level, in each of two programs' files."""
     for path in runs:
         with cz.Reader(path) as run:
-            inside = np.mean([run[step].coverage("level1/rho") for step in range(1, 5)])
+            inside = float(np.mean([run[step].coverage("level1/rho") for step in range(1, 5)]))
         assert 0 < inside < 1
         infos = {info.name: info for info in cz.inspect_variables(path)}
-        assert infos["level1/rho"].covered == pytest.approx(inside)
+        assert infos["level1/rho"].covered == inside  # a count over a count
         assert infos["level0/rho"].covered == 1
     page = report.make(runs[1], runs[0])
     assert page.broken == []
