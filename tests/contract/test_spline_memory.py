@@ -61,3 +61,17 @@ def test_scratch_memory(shape: tuple[int, ...], layered: tuple[int, ...], share:
         cusz.release_scratch()
         cusz.decompress(archive, threads=threads, out=y)
         assert cusz.scratch_bytes() < share * x.nbytes + threads * 4e6
+
+
+@pytest.mark.parametrize(
+    ("shape", "share"), [((6_000_000,), 1.5), ((2000, 3000), 0.6), ((200, 180, 170), 0.3)], ids=str
+)
+def test_scratch_memory_of_noise(shape: tuple[int, ...], share: float, dtype: np.dtype) -> None:
+    """Nearly every value has bits of its own beside its symbol, which are kept until tables are chosen."""
+    x = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    out = bytearray(cusz.max_archive_bytes(x.shape, x.dtype))
+    for threads in (1, 2):
+        cusz.release_scratch()
+        archive = cusz.compress(x, 1e-5, "rel", predictor="spline", threads=threads, out=out)
+        assert cusz.inspect(archive).predictor == "spline"
+        assert cusz.scratch_bytes() < share * x.nbytes + threads * 7e6

@@ -159,11 +159,13 @@ template <class T>
             ++record.n_special;
         } else if (symbol[j] == v2::verbatim) {
             ++record.n_verbatim;
-            record.extra.push_back(tile.verbatim[static_cast<std::size_t>(code)]);
+            const std::uint64_t bits = tile.verbatim[static_cast<std::size_t>(code)];
+            record.extra.push_back(static_cast<std::uint32_t>(bits));
+            if (sizeof(T) == 8) record.extra.push_back(static_cast<std::uint32_t>(bits >> 32));
         } else {
             symbol[j] = static_cast<std::uint8_t>(v2::symbol_of(code));
             record.extra_bits += v2::meaning_of(symbol[j]).extra_bits;
-            record.extra.push_back(static_cast<std::uint64_t>(std::int64_t{code}));
+            record.extra.push_back(static_cast<std::uint32_t>(code));
         }
     }
 }
@@ -241,7 +243,7 @@ bool code_tile(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number
 class ExtraBits {
 public:
     explicit ExtraBits(std::vector<std::uint16_t>& units) : units_(units) { units_.clear(); }
-    void put(std::uint64_t value, std::uint32_t bits) { // at most 32
+    void put(std::uint32_t value, std::uint32_t bits) { // at most 32
         held_ |= (value & ((std::uint64_t{1} << bits) - 1)) << n_;
         n_ += bits;
         for (; n_ >= 16; n_ -= 16, held_ >>= 16) units_.push_back(static_cast<std::uint16_t>(held_));
@@ -258,14 +260,11 @@ private:
 
 // A value's entry, whose symbol may have frequency 0; puts its extra bits. next: what they are made of.
 template <std::uint32_t value_bits>
-std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uint64_t*& next, ExtraBits& extra) {
-    std::uint64_t number = 0;
-    if (symbol >= v2::first_bucket && symbol != v2::special) number = *next++;
+std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uint32_t*& next, ExtraBits& extra) {
     if (symbol == v2::verbatim) {
-        extra.put(number, 32);
-        if (value_bits > 32) extra.put(number >> 32, 32);
+        for (std::uint32_t word = 0; word < value_bits / 32; ++word) extra.put(*next++, 32);
     } else if (symbol != v2::special) {
-        if (symbol < v2::first_bucket) number = std::uint64_t{symbol} - zero_symbol;
+        const std::uint32_t number = symbol < v2::first_bucket ? symbol - zero_symbol : *next++;
         if (unit_tables().interval[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
         const std::uint32_t bits = symbol < v2::first_bucket ? 0 : v2::meaning_of(symbol).extra_bits;
         extra.put(number, bits);
@@ -292,7 +291,7 @@ UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::sp
         runs[n_runs++] = {0, static_cast<std::uint32_t>(map.size())};
     }
     ExtraBits extra(room.extra);
-    const std::uint64_t* next = record.extra.data();
+    const std::uint32_t* next = record.extra.data();
     for (const UnitRecord::Run& run : record.runs) {
         if (run.n == 0) continue;
         const std::uint8_t *const context = record.context.data() + run.first, *const symbol =

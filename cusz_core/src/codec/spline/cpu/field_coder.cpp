@@ -85,13 +85,14 @@ FieldCoder<T>::Opened::Opened(std::span<const std::byte> prefix, std::size_t arc
 }
 
 template <class T>
-void FieldCoder<T>::Output::put(UnitWorker<T>& own, const UnitPayload& payload) {
+void FieldCoder<T>::Output::put(std::size_t unit, const UnitPayload& payload) {
     const std::size_t bytes = 2 * std::size_t{payload.n};
-    if (threads == 1 && own.written.empty() && first_payload + in_target + bytes <= capacity) {
+    if (threads == 1 && is_in_order && first_payload + in_target + bytes <= capacity) {
         if (bytes > 0) std::memcpy(target + first_payload + in_target, payload.begin, bytes);
         in_target += bytes;
     } else {
-        own.written.insert(own.written.end(), payload.begin, payload.begin + payload.n);
+        if (threads == 1) is_in_order = false;
+        written[unit].payload.assign(payload.begin, payload.begin + payload.n);
     }
     all_bytes += bytes;
 }
@@ -219,7 +220,6 @@ void FieldCoder<T>::write_units(const Field& coded, const Recorded& recorded, co
     const auto& units = coded.units;
     head.units.resize(units.size());
     to.written.resize(units.size());
-    for (UnitWorker<T>& each : workers_) each.written.clear();
     parallel(to.threads, units.size(), [&](std::uint64_t u, int thread) {
         if (to.all_bytes.load(std::memory_order_relaxed) > to.capacity) return;
         UnitWorker<T>& own = worker(thread);
@@ -228,11 +228,11 @@ void FieldCoder<T>::write_units(const Field& coded, const Recorded& recorded, co
         const std::span<const v2::MapSymbol> its_map = u == 0 ? map : std::span<const v2::MapSymbol>();
         const UnitPayload payload = kernels_.write(*record, *model_, its_map, u == 0, own.room);
         head.units[u] = {2 * std::uint64_t{payload.n}, payload.log2_lanes};
-        to.written[u] = {thread, own.written.size(), record->n_special, record->n_verbatim, 0};
+        to.written[u] = {{}, record->n_special, record->n_verbatim, 0};
         if (u > 0)
             to.written[u].sum =
                 part_of_sum(u - first_of_lattice(units, u), weigh_units(payload.begin, payload.n), (payload.n + 1) / 2);
-        to.put(own, payload);
+        to.put(u, payload);
     });
 }
 
@@ -261,11 +261,9 @@ std::optional<std::size_t> FieldCoder<T>::assemble(v2::Front& front, v2::Head& h
     std::memcpy(target + n_front + 4, rest.data(), rest.size());
     std::size_t at = head_bytes;
     for (std::size_t u = 0; u < units.size(); ++u) {
-        const auto n = static_cast<std::size_t>(head.units[u].bytes);
-        const Written& written = output.written[u];
-        if (n > 0 && at >= head_bytes + in_target)
-            std::memcpy(target + at, worker(written.thread).written.data() + written.from, n);
-        at += n;
+        const std::vector<std::uint16_t>& payload = output.written[u].payload;
+        if (!payload.empty()) std::memcpy(target + at, payload.data(), 2 * payload.size());
+        at += static_cast<std::size_t>(head.units[u].bytes);
     }
     const std::size_t end_of_head = head_bytes + static_cast<std::size_t>(head.units[0].bytes);
     const std::uint32_t checksum = v2::checksum_of_head({target, end_of_head}, n_front);
@@ -293,7 +291,8 @@ std::optional<std::size_t> FieldCoder<T>::compress(v2::Front front, const Interp
     head.preset = model.preset;
     head.has_map = model.has_map;
     head.top = bits_of(field[0]);
-    Output output{target, capacity, threads, v2::max_head_bytes(coded.units.size(), coded.pyramid.n_coded()), 0, 0, {}};
+    Output output{target, capacity, threads, v2::max_head_bytes(coded.units.size(), coded.pyramid.n_coded()),
+                  0,      true,     0,       {}};
     write_units(coded, recorded, map, field, head, output);
     if (output.all_bytes > capacity) return std::nullopt;
     return assemble(front, head, coded.units, output);

@@ -27,12 +27,11 @@ struct UnitWorker {
     UnitRoom room;
     std::array<Buffer, units_at_once> payloads; // that are read, with room behind them
     std::vector<Patch> patches;
-    std::vector<std::uint16_t> written; // payloads, one after the other
 
     UnitMemory<T> memory() { return {forms, tiles}; }
     std::size_t bytes() const {
         return forms.bytes() + tiles[0].bytes() + tiles[1].bytes() + record.bytes() + room.bytes() +
-               payloads[0].bytes() + payloads[1].bytes() + patches.capacity() * sizeof(Patch) + written.capacity() * 2;
+               payloads[0].bytes() + payloads[1].bytes() + patches.capacity() * sizeof(Patch);
     }
 };
 
@@ -142,25 +141,24 @@ private:
         std::size_t n;
         bool is_kept; // as it was coded for a choice
     };
-    // A unit's payload, if it is not in its place yet.
     struct Written {
-        int thread = 0;
-        std::size_t from = 0; // in what that thread has written
+        std::vector<std::uint16_t> payload; // of a unit, if it is not in its place yet
         std::uint64_t n_special = 0, n_verbatim = 0;
         std::uint64_t sum = 0;
     };
     // Where payloads are written to: one thread writes them behind room for the longest head, as long as they fit there;
-    // else each keeps them until it is known where they belong.
+    // else they are kept until it is known where they belong.
     struct Output {
         std::byte* target;
         std::uint64_t capacity;
         int threads;
         std::size_t first_payload;
         std::size_t in_target = 0; // bytes
+        bool is_in_order = true;   // all of them are there
         std::atomic<std::uint64_t> all_bytes = 0;
         std::vector<Written> written; // by unit
 
-        void put(UnitWorker<T>& own, const UnitPayload& payload);
+        void put(std::size_t unit, const UnitPayload& payload);
     };
 
     UnitWorker<T>& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }

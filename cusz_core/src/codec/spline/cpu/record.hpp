@@ -20,7 +20,7 @@ struct UnitRecord {
     };
     std::vector<std::uint8_t> context, symbol; // with room for more
     std::vector<Run> runs;
-    std::vector<std::uint64_t> extra; // in the order of symbols that have extra bits: codes, or values' bits
+    std::vector<std::uint32_t> extra; // in the order of symbols that have extra bits: codes, or words of values' bits
     std::uint32_t used = 0;           // of context and symbol
     std::uint32_t n_values = 0;       // that are coded
     std::uint32_t live = 0;           // a bit for each tile
@@ -74,7 +74,8 @@ struct UnitRecord {
     // Adds what is recorded, so many times.
     void count(std::uint64_t weight, v2::Counts& counts) const;
     std::size_t bytes() const {
-        return context.capacity() + symbol.capacity() + runs.capacity() * sizeof(Run) + extra.capacity() * 8;
+        return context.capacity() + symbol.capacity() + runs.capacity() * sizeof(Run) +
+               extra.capacity() * sizeof(std::uint32_t);
     }
 };
 
