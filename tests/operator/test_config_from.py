@@ -115,6 +115,7 @@ def test_a_bound_for_every_variable(run_bp: Path, config: Callable, tmp_path: Pa
     assert rows["T"][-1] != ""
     assert re.search(r"^T +float +40x60x80 +4 +2 .* statistics$", err, re.MULTILINE)
     assert re.search(r"^particles/x +double +local +4 +3 .* statistics$", err, re.MULTILINE)
+    assert re.search(r"^time +double +single value +", err, re.MULTILINE)
     assert "\nnote  axis: left out: blocks of 40 values are too small to be worth a bound\n" in err
     assert "\nnote  time: left out: a single value, which no operator compresses\n" in err
     assert "\nnote  n: left out: blocks of 15 integers are too small to be worth it\n" in err

@@ -212,6 +212,15 @@ def test_what_makes_no_sense_is_refused(case: str, tmp_path: Path) -> None:
         assert [step.read("v").tolist() for step in run] == [IDS.tolist(), (IDS + 1).tolist()]
 
 
+def test_texts_are_not_asked_for_a_bound(tmp_path: Path) -> None:
+    with (
+        cz.Writer(tmp_path / "run.bp") as out,
+        pytest.raises(cusz_core.UnsupportedError, match=r"'names' has dtype <U1 .* accepted are arrays of"),
+        out.step(),
+    ):
+        out.put("names", np.array(["a", "b"]))
+
+
 def test_arrays_that_do_not_tell_their_type() -> None:
     """As those that have nothing but `__cuda_array_interface__`, or PyTorch's, whose types have no name."""
     stored = representation.Stored("x", X, "")

@@ -203,7 +203,8 @@ def print_proposals(proposals: Sequence[Proposal], file: TextIO) -> None:
             table.append([own.name, *[""] * len(BOUNDS), f"exact: {own.packed_ratio:.3g}"])
         if proposal.outcome:
             changes.append([own.name, _bound(proposal), *map(tuning.percent, proposal.outcome.effects)])
-        rows.append((own.name, own.type, extents(own.shape) or "local", str(own.steps), str(own.blocks or ""), *values))
+        shape = extents(own.shape) or ("single value" if own.is_single else "local")
+        rows.append((own.name, own.type, shape, str(own.steps), str(own.blocks or ""), *values))
     print_table(rows, file=file)
     if len(table) > 1:
         print("\nratio / PSNR, estimated, with bounds of these fractions of the value range:", file=file)

@@ -91,8 +91,17 @@ def one_value(value: Any) -> Any:
 
 
 def stored(name: str, array: Any) -> list[Stored]:
-    """An array in host or device memory as what stores it; anything that is not accepted is returned as it is."""
+    """An array in host or device memory as what stores it; what a block cannot be of is returned as it is.
+
+    Raises:
+        UnsupportedError: an array of something else than numbers.
+    """
     dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
+        raise UnsupportedError(
+            f"the block of {name!r} has dtype {dtype.str} ({dtype.name}); accepted are arrays of floating-point or "
+            "complex numbers, integers and bool"
+        )
     given = type_name(dtype) if isinstance(dtype, np.dtype) else getattr(dtype, "name", "")
     if given == "bool":
         return [Stored(name, array.view(np.uint8), given)]
