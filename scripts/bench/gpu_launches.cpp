@@ -13,7 +13,9 @@
 #include <utility>
 
 #include "codec/cuda/logarithms.hpp"
+#include "codec/cuda/pieces.hpp"
 #include "codec/cuda/sample_boxes.hpp"
+#include "codec/cuda/value_range.hpp"
 #include "codec/lorenzo/cuda/kernels.hpp"
 #include "codec/spline/cuda/kernels.hpp"
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cassert>
+#include <cmath>
 #include <cstdint>
 
 // The block's dynamic shared memory.
@@ -33,9 +34,25 @@ struct Array {
     }
 };
 
+// Threads of a block, where a kernel has no reason for others.
+inline constexpr std::uint32_t block_threads = 256, block_warps = block_threads / warp_lanes;
+
 __device__ inline std::uint32_t lane() { return threadIdx.x % warp_lanes; }
 __device__ inline std::uint32_t warp() { return threadIdx.x / warp_lanes; }
 __device__ inline bool is_first_thread() { return threadIdx.x == 0; }
+
+__device__ inline float magnitude(float v) { return ::fabsf(v); }
+__device__ inline double magnitude(double v) { return ::fabs(v); }
+
+// Sums of all blocks; and of what they report, what has the lowest number: ~((number + 1) << 8 | what), initially 0.
+__device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
+    if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
+}
+template <class What>
+__device__ void report(std::uint64_t* first, std::uint64_t number, What what) {
+    atomicMax(reinterpret_cast<unsigned long long*>(first),
+              static_cast<unsigned long long>(~((number + 1) << 8 | static_cast<std::uint32_t>(what))));
+}
 
 // Reductions and sums over a warp, in which all lanes take part.
 

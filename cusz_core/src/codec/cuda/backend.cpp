@@ -6,12 +6,13 @@
 
 #include "archive/checksum.hpp"
 #include "codec/device_backend.hpp"
-#include "codec/lorenzo/cuda/kernels.hpp"
 #include "codec/through_host.hpp"
 #include "device/queue.hpp"
 #include "errors.hpp"
 #include "logarithms.hpp"
+#include "pieces.hpp"
 #include "sample_boxes.hpp"
+#include "value_range.hpp"
 
 namespace cusz::cuda {
 

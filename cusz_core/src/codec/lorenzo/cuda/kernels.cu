@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "codebook.cuh"
 #include "codec/cuda/value_range.cuh"
@@ -14,15 +15,28 @@ namespace cusz::cuda {
 
 // ---- Compression: one block, one tile at a time
 
-template <class T>
-__global__ void __launch_bounds__(block_threads) range_kernel(const RangeArguments<T> a) {
-    const auto result = range_of_field(a, shared_memory<RangeMemory<T>>());
-    if (is_first_thread()) a.results[blockIdx.x] = result;
-}
-
+// The bound that follows from the ranges of all blocks, and its quantiser; by one block.
 template <class T>
 __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArguments<T> a) {
-    resolve(a, shared_memory<RangeMemory<T>>());
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    double eb_abs = a.eb;
+    if (a.results != nullptr) {
+        typename RangeArguments<T>::Result all{infinity, -infinity, 0};
+        for (std::uint32_t i = threadIdx.x; i < a.n_results; i += block_threads) {
+            const auto partial = a.results[i];
+            all.min = partial.min < all.min ? partial.min : all.min;
+            all.max = partial.max > all.max ? partial.max : all.max;
+            all.n_valid += partial.n_valid;
+        }
+        all = range_of_block(all, shared_memory<RangeMemory<T>>());
+        eb_abs =
+            all.n_valid == 0 ? 0 : absolute_bound(a.eb, static_cast<double>(all.min), static_cast<double>(all.max));
+    }
+    if (!is_first_thread()) return;
+    a.state->quantiser = Quantiser<T>::from_bound(eb_abs);
+    a.state->quantiser.special = a.special;
+    a.state->eb_abs = eb_abs;
+    a.state->raw = a.state->quantiser.step == 0 ? 1 : 0;
 }
 
 // Blocks per multiprocessor: as many as registers allow without spilling. Code for newer processors takes more
@@ -83,10 +97,6 @@ struct CompressMemory {
     CompressResult totals; // of the block; of the first thread
     std::uint64_t ticket, place;
 };
-
-__device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
-    if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
-}
 
 template <class T, class Pipeline, TileShape shape>
 __global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
@@ -157,12 +167,6 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
 }
 
 // ---- Decompression: one warp, one tile at a time
-
-// Of several bad tiles, the one with the lowest number is reported.
-__device__ inline void report(std::uint64_t* first, std::uint64_t tile, TileError error) {
-    atomicMax(reinterpret_cast<unsigned long long*>(first),
-              static_cast<unsigned long long>(~((tile + 1) << 8 | static_cast<std::uint32_t>(error))));
-}
 
 struct IndexMemory {
     Array<std::uint64_t, block_warps> sum_of_warp;
@@ -272,30 +276,6 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
     if (lane() == 0) add(&a.result->checksum, shared.checksum[warp()]);
 }
 
-// ---- Raw bytes
-
-struct PieceMemory {
-    Array<std::uint64_t, block_warps> partial;
-};
-
-__global__ void __launch_bounds__(block_threads) piece_kernel(const PieceArguments a) {
-    auto& shared = shared_memory<PieceMemory>();
-    std::uint64_t checksum = 0;
-    const std::uint64_t pieces = (a.n + piece_words - 1) / piece_words;
-    for (std::uint64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-        const std::uint64_t begin = piece * piece_words;
-        const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(+piece_words, a.n - begin));
-        std::uint64_t sum = 0;
-        for (std::uint32_t i = threadIdx.x; i < n; i += block_threads) {
-            const std::uint32_t word = a.words[begin + i];
-            sum += std::uint64_t{word} * checksum_weight(i);
-            if (a.target != nullptr) a.target[begin + i] = word;
-        }
-        checksum += part_of_sum(piece, block_sum<block_warps>(sum, shared.partial), n);
-    }
-    if (is_first_thread()) add(a.checksum, checksum);
-}
-
 // ---- Launches
 
 namespace {
@@ -316,15 +296,6 @@ void with_shape(TileShape shape, const Use& use) {
 using Stages = Pipeline<Lorenzo, HuffmanCoder>;
 
 } // namespace
-
-std::uint32_t max_blocks() {
-    return max_blocks_of_processor * static_cast<std::uint32_t>(Device::current().processors);
-}
-
-template <class T>
-void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
-    launch<range_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), max_blocks(), true, stream);
-}
 
 template <class T>
 void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
@@ -379,13 +350,6 @@ void decompress_tiles(const DecompressArguments<T, Huffman>& a, cudaStream_t str
     });
 }
 
-void sum_pieces(const PieceArguments& a, cudaStream_t stream) {
-    const std::uint64_t parts = (a.n + piece_words - 1) / piece_words;
-    launch<piece_kernel>(a, block_threads, sizeof(PieceMemory), parts, false, stream);
-}
-
-template void compute_range(const RangeArguments<float>&, cudaStream_t);
-template void compute_range(const RangeArguments<double>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<float>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<double>&, cudaStream_t);
 template void count_symbols(const CountArguments<float>&, cudaStream_t);

@@ -10,6 +10,7 @@
 #include "archive/quantiser.hpp"
 #include "archive/tiling.hpp"
 #include "archive/v1.hpp"
+#include "codec/cuda/value_range.hpp"
 #include "codec/lorenzo/sample.hpp"
 
 namespace cusz::cuda {
@@ -56,18 +57,6 @@ struct DecodeTable {
 struct Huffman {
     using Writing = EncodeTables;
     using Reading = DecodeTable;
-};
-
-template <class T>
-struct RangeArguments {
-    struct Result { // of one block; min > max if it had no values
-        T min, max;
-        std::uint64_t n_valid;
-    };
-    const T* field;
-    std::uint64_t n;
-    typename Traits<T>::Bits special;
-    Result* results; // max_blocks() of them
 };
 
 template <class T>
@@ -170,19 +159,7 @@ struct DecompressArguments {
     DecompressResult* result;
 };
 
-struct PieceArguments {
-    const std::uint32_t* words;
-    std::uint64_t n;
-    std::uint32_t* target;   // or null
-    std::uint64_t* checksum; // to be added to
-};
-
-// The most blocks of any kernel on the current device, and so the most results of compute_range.
-std::uint32_t max_blocks();
-
 // Each launches one kernel on the stream. Throws Error(DEVICE).
-template <class T>
-void compute_range(const RangeArguments<T>& arguments, cudaStream_t stream);
 template <class T>
 void resolve_bound(const BoundArguments<T>& arguments, cudaStream_t stream);
 template <class T>
@@ -193,6 +170,5 @@ void compress_tiles(const CompressArguments<T, Huffman>& arguments, cudaStream_t
 void find_starts(const IndexArguments& arguments, cudaStream_t stream);
 template <class T>
 void decompress_tiles(const DecompressArguments<T, Huffman>& arguments, cudaStream_t stream);
-void sum_pieces(const PieceArguments& arguments, cudaStream_t stream);
 
 } // namespace cusz::cuda

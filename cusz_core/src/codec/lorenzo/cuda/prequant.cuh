@@ -11,9 +11,6 @@
 
 namespace cusz::cuda {
 
-__device__ inline float magnitude(float v) { return ::fabsf(v); }
-__device__ inline double magnitude(double v) { return ::fabs(v); }
-
 template <class T>
 __device__ T dequantise(typename Traits<T>::Int q, T step) {
     if constexpr (sizeof(T) == 4) {

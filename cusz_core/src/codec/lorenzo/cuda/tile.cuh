@@ -12,7 +12,6 @@ namespace cusz::cuda {
 
 // A block has 8 warps. Each takes a run of 512 values in tile order, and each of its lanes every 32nd of them, so that
 // loads are coalesced.
-inline constexpr std::uint32_t block_threads = 256, block_warps = block_threads / warp_lanes;
 inline constexpr std::uint32_t values_of_thread = max_tile_values / block_threads;
 inline constexpr std::uint32_t values_of_warp = values_of_thread * warp_lanes;
 

@@ -21,10 +21,6 @@ __device__ T* rest_of(Known& shared) {
     return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(&shared) + rest_at<Known>);
 }
 
-__device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
-    if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
-}
-
 inline bool fits(const Lattice& lattice) {
     bool fits = true;
     for (std::size_t a = 0; a < 4; ++a) fits = fits && lattice.edge[a] <= tile_edges(lattice.n_active)[a];

@@ -16,10 +16,6 @@ inline constexpr std::uint8_t special_mark = 255, verbatim_mark = 254, not_finit
 __device__ inline bool is_missing(std::uint8_t magnitude) { return magnitude > 127; }
 
 template <class T>
-__device__ T magnitude(T v) {
-    return std::abs(v);
-}
-template <class T>
 __device__ T limited(T predicted) {
     return magnitude(predicted) <= std::numeric_limits<T>::max() ? predicted : T{0};
 }

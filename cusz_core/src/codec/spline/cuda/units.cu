@@ -43,10 +43,7 @@ __global__ void __launch_bounds__(ReadMemory<axes, fits>::warps* warp_lanes, blo
         if (!a.decode) continue;
         __syncwarp();
         const UnitError error = read_unit(a, shared.tables, number, shared.unit[warp()]);
-        if (error != UnitError::none && lane() == 0)
-            atomicMax(reinterpret_cast<unsigned long long*>(&a.result->error),
-                      static_cast<unsigned long long>(
-                          ~((a.first_unit + number + 1) << 8 | static_cast<std::uint32_t>(error))));
+        if (error != UnitError::none && lane() == 0) report(&a.result->error, a.first_unit + number, error);
     }
 }
 

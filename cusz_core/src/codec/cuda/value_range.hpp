@@ -1,0 +1,31 @@
+// The range of a field's values, to which a relative bound refers (docs/reference/format.md, section 4; value_range.cu).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "archive/quantiser.hpp"
+
+namespace cusz::cuda {
+
+template <class T>
+struct RangeArguments {
+    struct Result { // of one block; min > max if it had no values
+        T min, max;
+        std::uint64_t n_valid;
+    };
+    const T* field;
+    std::uint64_t n;
+    typename Traits<T>::Bits special;
+    Result* results; // max_blocks() of them
+};
+
+// The most blocks of any kernel on the current device, and so the most results of compute_range.
+std::uint32_t max_blocks();
+
+// Launches one kernel. Throws Error(DEVICE).
+template <class T>
+void compute_range(const RangeArguments<T>& arguments, cudaStream_t stream);
+
+} // namespace cusz::cuda
