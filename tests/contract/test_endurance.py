@@ -63,3 +63,4 @@ def test_more_values_than_31_bits_count():
         decoded = y[start : start + original.size]
         difference = np.abs(original.astype(np.float64) - decoded.astype(np.float64))
         assert difference.max() <= 1e-2  # of floats this near each other doubles hold the difference exactly
+    cusz.release_scratch()  # 8.6 GB, which the tests after this one need not share their memory with
