@@ -43,6 +43,7 @@ CUSZ_OPERATOR_API const char* cusz_operator_version(void);
 
 /* Switches capture on for the process. The first block that ADIOS2 then asks the plugin to decode is copied to
  * `archive` as it is, and the values that ADIOS2 returns for it are meaningless. Blocks after it are decoded as usual.
+ * Meanwhile no other thread may read: its block could be the first one.
  *   variable  capture a block of this variable only; NULL or "" for any. Where an engine does not name the variable
  *             (BP4), any block is taken.
  *   archive   `capacity` bytes, valid until cusz_operator_capture_end(). The block's raw bytes +

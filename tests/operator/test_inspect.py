@@ -196,9 +196,10 @@ def test_of_a_large_block_that_is_not_compressed_one_value_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_blocks(tmp_path / "run.bp", 3, "uncompressed")
-    asked = support.calls_of(monkeypatch, adios2.Engine, "get")
+    asked = support.calls_of(monkeypatch, Plugin, "capture")
     assert [block["operator"] for block in cz.inspect_bp(tmp_path / "run.bp")] == ["none or other"] * 3
-    assert [target.size for _, _, target, _ in asked] == [1, 1, 1]
+    targets = [get.args[1] for _, _, _, get in asked]
+    assert [target.size for target in targets] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("late", [1, 2, 3])
@@ -208,17 +209,17 @@ def test_a_copy_of_the_plugin_that_is_loaded_meanwhile(
     """By ADIOS2, for block number `late`, which would otherwise be listed as that of no plugin."""
     write_blocks(tmp_path / "run.bp", 3, "uncompressed")
     copies = [Path("/one/libcusz_operator.so")]
-    get = adios2.Engine.get
+    capture = Plugin.capture
     n_read = itertools.count(1)
 
-    def loads(*args: Any) -> Any:
+    def loads(*args: Any, **options: Any) -> Any:
         if next(n_read) == late:
             copies.append(Path("/another/libcusz_operator.so"))
-        return get(*args)
+        return capture(*args, **options)
 
     blocks = cz.inspect_bp(tmp_path / "run.bp")
     monkeypatch.setattr(plugin, "_loaded_copies", lambda: copies)
-    monkeypatch.setattr(adios2.Engine, "get", loads)
+    monkeypatch.setattr(Plugin, "capture", loads)
     with pytest.raises(cz.PluginError, match="several copies"):
         list(blocks)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,6 +233,41 @@ def test_threads_may_read_from_one_reader(tmp_path: Path) -> None:
 
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             assert all(pool.map(right, work))
+
+
+@pytest.mark.parametrize("plainly", [True, False])
+def test_threads_that_read_files_with_variables_of_one_name(engine: str, plainly: bool, tmp_path: Path) -> None:
+    """The plugin hands a block to the Reader that asked for it, and never one that another thread wants decoded."""
+    fields = [np.linspace(0, 1, 3000), np.linspace(0, 1, 3000)[::-1].copy()]
+    for i, x in enumerate(fields):
+        with Program(tmp_path / f"{i}.bp", engine) as out, out.step():
+            out.put("u", x, x.shape if i == 0 else (), eb=1e-3)
+    done = threading.Event()
+
+    def wrong(read: Callable[[], np.ndarray], x: np.ndarray, at_most: int) -> int:
+        found = 0
+        for _ in range(at_most):
+            found += bool(support.violations(x, read(), 1e-3))
+            if done.is_set():
+                break
+        done.set()
+        return found
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with (
+            cz.Reader(tmp_path / "0.bp", cache_bytes=0) as run,
+            cz.Reader(tmp_path / "1.bp", cache_bytes=0) as other,
+            adios2.FileReader(str(tmp_path / "1.bp")) as file,
+            concurrent.futures.ThreadPoolExecutor(2) as pool,
+        ):
+            decoded = (lambda: file.read("u", block_id=0)) if plainly else (lambda: other[0].read_blocks("u")[0])
+            captured = pool.submit(wrong, lambda: run[0].read("u"), fields[0], 3000)
+            assert pool.submit(wrong, decoded, fields[1], 30000).result() == 0
+            assert captured.result() == 0
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @pytest.mark.mpi

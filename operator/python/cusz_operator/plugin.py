@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import json
+import operator
 import os
 import re
 import subprocess
@@ -190,8 +192,11 @@ class Plugin:
                 f"install both from one build, and check {_SEARCH_VARIABLE}"
             )
         self._library.cusz_operator_version.restype = ctypes.c_char_p
-        self._library.cusz_operator_capture_begin.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
-        self._library.cusz_operator_capture_end.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
+        keeping_the_gil = ctypes.PyDLL(str(path))
+        self._capture_begin = keeping_the_gil.cusz_operator_capture_begin
+        self._capture_begin.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
+        self._capture_end = keeping_the_gil.cusz_operator_capture_end
+        self._capture_end.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
         self._library.cusz_operator_offer.restype = ctypes.c_size_t
         block: list[Any] = [ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
         self._library.cusz_operator_offer.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *block]
@@ -246,7 +251,10 @@ class Plugin:
         Args:
             variable: its name.
             capacity: bytes expected at most; `get` is called again if the archive is larger.
-            get: reads (a part of) one block. The values it gets are meaningless if there is an archive.
+            get: reads (a part of) one block, and returns None. The values it gets are meaningless if there is an
+                archive. If other threads of the process read with ADIOS2, it has to be a function of ADIOS2's own, or a
+                `functools.partial` of one: in others the interpreter may let those threads in, and the plugin would
+                take their block.
             only_copy: if this plugin did not get the block, make sure that no other copy did, which takes milliseconds.
                 Who passes False calls `refuse_several_copies` in the end.
             memory: where the archive is to lie, until the next call with it; None: in memory of its own.
@@ -257,18 +265,24 @@ class Plugin:
         needed = max(capacity, 1)
         name = variable.encode()
         memory = memory or CaptureMemory()
+        captured = ctypes.c_size_t(0)
+        end = functools.partial(self._capture_end, ctypes.byref(captured))
         while True:
             memory.reserve(needed)
-            captured = ctypes.c_size_t(0)
+            begin = functools.partial(self._capture_begin, name, memory.address, memory.buffer.nbytes)
+            done: list[Any] = []
             with self._capture_lock:
-                begun = self._library.cusz_operator_capture_begin(name, memory.address, memory.buffer.nbytes)
-                if begun != _OK:
-                    raise PluginError(f"cannot capture blocks of {variable!r}: a capture is in progress elsewhere")
+                # From the beginning of the capture to its end the interpreter runs nothing but C, which keeps the GIL.
+                calls = map(functools.partial.__call__, (begin, functools.partial(get), end))
                 try:
-                    get()
-                finally:
-                    ended = self._library.cusz_operator_capture_end(ctypes.byref(captured))
-            if ended == _OK:
+                    done.extend(itertools.takewhile(operator.not_, calls))
+                except BaseException:
+                    if done:
+                        end()
+                    raise
+            if not done:
+                raise PluginError(f"cannot capture blocks of {variable!r}: a capture is in progress elsewhere")
+            if len(done) == 3:
                 break
             needed = captured.value
         if captured.value == 0:

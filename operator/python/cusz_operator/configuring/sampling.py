@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -242,7 +243,10 @@ class _Run:
         if self.plugin is None:
             return ""
         zeros, ones = (0,) * len(block.count), (1,) * len(block.count)
-        archive = self.plugin.capture(self.name, 1 << 16, lambda: self.read(block, zeros, ones))
+        self._select(block, zeros, ones)
+        value = np.empty(ones, self.dtype)
+        get = functools.partial(self.engine.impl.Get, self.variable.impl, value, self.adios2.Mode.Sync)
+        archive = self.plugin.capture(self.name, 1 << 16, get)
         if archive is None:
             return ""
         try:
@@ -255,6 +259,11 @@ class _Run:
     def read(self, block: _Block, start: Sequence[int], count: Sequence[int]) -> NDArray[Any]:
         """A box of a block."""
         values = np.empty(count, self.dtype)
+        self._select(block, start, count)
+        self.engine.get(self.variable, values, self.adios2.Mode.Sync)
+        return values
+
+    def _select(self, block: _Block, start: Sequence[int], count: Sequence[int]) -> None:
         self.variable.set_step_selection([block.step, 1])
         if block.start is None:
             self.variable.set_block_selection(block.number)
@@ -262,8 +271,6 @@ class _Run:
         else:
             corner = [offset + first for offset, first in zip(block.start, start, strict=True)]
             self.variable.set_selection([corner, list(count)])
-        self.engine.get(self.variable, values, self.adios2.Mode.Sync)
-        return values
 
     def whole(self, blocks: list[_Block]) -> NDArray[Any]:
         """The blocks, one behind the other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import os
 import zlib
@@ -416,7 +417,9 @@ class Part:
         ones = [1] * len(count)
         target = np.empty(count if selection is _Selection.BLOCK else ones, dtype)
 
-        def get() -> None:
+        raw_bytes = math.prod(count) * dtype.itemsize
+        try:
+            room = raw_bytes + RAW_OVERHEAD_BYTES
             variable = self._handles.get(selection)
             if variable is None:
                 variable = self._handles[selection] = self._opened.io.inquire_variable(self.name)
@@ -426,11 +429,8 @@ class Part:
                 variable.set_selection([[0] * len(count), ones])
             if selection is _Selection.ELEMENT:
                 variable.set_selection([list(block["start"]), ones])
-            self._opened.engine.get(variable, target, self._file.adios2.Mode.Sync)
-
-        raw_bytes = math.prod(count) * dtype.itemsize
-        try:
-            room = raw_bytes + RAW_OVERHEAD_BYTES
+            mode = self._file.adios2.Mode.Sync
+            get = functools.partial(self._opened.engine.impl.Get, variable.impl, target, mode)
             archive = self._file.plugin.capture(self.name, room, get, only_copy=False, memory=self._memory)
             if archive is None:
                 self._file.add_other()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import resource
 import threading
@@ -317,7 +318,8 @@ class Input:
         with self._lock, self._calling(f"read {name!r} of"):
             variable = self._selected(name, step)
             variable.set_selection([list(start), ones])
-            return self._plugin.capture(name, capacity, lambda: self._get(name, variable, target))
+            get = functools.partial(self._engine.impl.Get, variable.impl, target, self._sync)
+            return self._request(name, target, lambda: self._plugin.capture(name, capacity, get))
 
     # ----------------------------------------------------------------------------------------------------- inside
 
@@ -348,6 +350,8 @@ class Input:
         """Calls ADIOS2, of a file once more if there were no descriptors left, but some that others can do without."""
         try:
             return work()
+        except CuszError:
+            raise
         except Exception as error:
             is_short = os.strerror(errno.EMFILE) in str(error) or os.strerror(errno.ENFILE) in str(error)
             if self.is_stream or not is_short or not close_kept():
@@ -356,8 +360,12 @@ class Input:
             return work()
 
     def _get(self, name: str, variable: Any, target: NDArray[Any]) -> None:
+        self._request(name, target, lambda: self._engine.get(variable, target, self._sync))
+
+    def _request(self, name: str, target: NDArray[Any], work: Callable[[], _T]) -> _T:
+        """Calls what makes ADIOS2 fill `target`."""
         try:
-            self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, target, self._sync))
+            return self._attempt(f"read {name!r} of", work)
         except Exception as error:
             self._unfinished.append(target)
             if self.is_stream:
