@@ -235,6 +235,20 @@ def test_threads_may_read_from_one_reader(tmp_path: Path) -> None:
             assert all(pool.map(right, work))
 
 
+def test_long_names(engine: str, tmp_path: Path) -> None:
+    """ADIOS2 has no limit for them; those that a Writer takes are shorter."""
+    x = support.smooth((30, 40), support.F32)
+    names = ["ü" * 512, "v" * 1023, "v" * 1024, "v" * 3000]
+    with Program(tmp_path / "run.bp", engine) as out, out.step():
+        for n, name in enumerate(names):
+            out.put(name, x + np.float32(n), eb=1e-3)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for n, name in enumerate(names):
+            assert support.violations(x + np.float32(n), run[0].read(name), 1e-3) == []
+    listed = {block["variable"]: block["kind"] for block in cz.inspect_bp(tmp_path / "run.bp")}
+    assert listed == dict.fromkeys(names, "tiled")
+
+
 @pytest.mark.parametrize("plainly", [True, False])
 def test_threads_that_read_files_with_variables_of_one_name(engine: str, plainly: bool, tmp_path: Path) -> None:
     """The plugin hands a block to the Reader that asked for it, and never one that another thread wants decoded."""

@@ -38,6 +38,7 @@ _WAITING, _USED, _REFUSED = 0, 1, 2  # what became of a posted archive
 MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
 _EXTENTS_SET = 1  # CUSZ_OPERATOR_EXTENTS_SET
 _INTEGERS = 256  # CUSZ_OPERATOR_INTEGERS
+_MAX_NAME_BYTES = 1023  # of a variable that cusz_operator_capture_begin takes
 _SetExtents = ctypes.CFUNCTYPE(ctypes.c_int32)
 
 
@@ -264,6 +265,8 @@ class Plugin:
         """
         needed = max(capacity, 1)
         name = variable.encode()
+        if len(name) > _MAX_NAME_BYTES:
+            name = b""  # any variable: `get` reads one block, of this one
         memory = memory or CaptureMemory()
         captured = ctypes.c_size_t(0)
         end = functools.partial(self._capture_end, ctypes.byref(captured))
