@@ -326,6 +326,12 @@ def test_what_works_and_should_not_be_so(xml: str, words: str, tmp_path: Path) -
     assert any(words in problem for problem in problems), problems
 
 
+@pytest.mark.parametrize("encoding", ["shift_jis", "utf-7", "no_such", "idna", "hex"])
+def test_encodings_that_cannot_be_read(encoding: str, tmp_path: Path) -> None:
+    xml = f'<?xml version="1.0" encoding="{encoding}"?>{config(VARIABLE)}'
+    assert any("its encoding cannot be read" in problem for problem in checked(xml, tmp_path).problems)
+
+
 def test_other_operators_are_no_mistake(tmp_path: Path) -> None:
     other = '<variable name="V"><operation type="zfp"><parameter key="accuracy" value="1"/></operation></variable>'
     report = checked(config(f"{VARIABLE}{other}"), tmp_path)

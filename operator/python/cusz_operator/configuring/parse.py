@@ -140,6 +140,8 @@ def _parse(text: bytes) -> _Element:
         raise _RefusedError(
             f"line {error.lineno}: it is not well-formed XML: {expat.ErrorString(error.code)}"
         ) from None
+    except (LookupError, ValueError) as error:  # a codec of Python's that expat cannot use, or none
+        raise _RefusedError(f"its encoding cannot be read ({error}): save it as UTF-8") from None
     return top.children[0]
 
 
