@@ -116,6 +116,36 @@ def test_python_tells_before_what_the_plugin_is_going_to_warn_of(name: str) -> N
     assert all(str(expected) in problem for problem in problems)
 
 
+@pytest.mark.parametrize(
+    ("mode", "goal", "is_legal"),
+    [
+        ("psnr", "0", False),
+        ("psnr", "0.1", True),
+        (" Ratio ", "1", False),
+        ("ratio", "0.5", False),
+        ("ratio", "2", True),
+    ],
+)
+def test_a_psnr_or_a_ratio_that_none_can_be(
+    mode: str, goal: str, is_legal: bool, python: Callable, tmp_path: Path
+) -> None:
+    given = {"accuracy": goal, "mode": mode}
+    done = python(WRITE, tmp_path / "out.bp", "BP5", json.dumps({"T": given}))
+    assert ("bad parameter: " in done.stderr) == (not is_legal)
+    problems = [f"parameter 'accuracy' = '{goal}' is not a {mode.strip().lower()} above {int('atio' in mode)}"]
+    assert [p.partition(":")[0] for p in parameter_problems(given)] == ([] if is_legal else problems)
+
+
+def test_python_drops_the_blanks_that_the_plugin_drops(python: Callable, tmp_path: Path) -> None:
+    texts = [" row", "\tROW\r\n", "\vrow\f", "\u00a0row", "\u2003row", "row\x1f"]
+    done = python(
+        WRITE, tmp_path / "out.bp", "BP5", json.dumps({str(i): {"eb": "1", "order": t} for i, t in enumerate(texts)})
+    )
+    refused = [text for text in texts if f"parameter 'order' = '{text}' is not 'row' or 'column'" in done.stderr]
+    assert refused == texts[3:]
+    assert [text for text in texts if parameter_problems({"eb": "1", "order": text})] == refused
+
+
 def test_python_reads_numbers_as_the_plugin_does(python: Callable, tmp_path: Path) -> None:
     """By std::from_chars, that is; the plugin warns of what it does not take for a bound."""
     texts = ["1e-3", "1.", ".5", ".", "", " 1E-3\t", "+1", "+-1", "-1", "-0", "+", "1_0", "1,5", "1e", "1e+2", "1 2"]

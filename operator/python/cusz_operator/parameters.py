@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from cusz_core.errors import ParameterError
-from cusz_core.parameters import TABLE, Mode, Options, Parameters, is_legal
+from cusz_core.parameters import GOALS, TABLE, Mode, Options, Parameters, is_legal
 
 from .errors import PluginError
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, plugin_path, without_colours
@@ -100,13 +100,15 @@ def define_operator(
 #: ADIOS2's own parameters of an operation of type "plugin".
 _OF_ADIOS2 = ("pluginname", "pluginlibrary", "verbose")
 _BOUNDS = ("accuracy", "tolerance", "eb")
+_BLANKS = " \t\n\v\f\r"  # that the plugin drops
 NO_BOUND = "no error bound is given (parameter 'accuracy'): blocks are stored raw"
 
 
 def parameter_problems(given: Mapping[str, str]) -> list[str]:
     """What the plugin will warn about in the parameters of an operation.
 
-    (As parse_parameters of parameters.cpp, and in its words.)
+    (As parse_parameters of parameters.cpp, and in its words. Of a PSNR or ratio that none can be, the plugin warns with
+    the first block.)
 
     Args:
         given: keys, in lower case as ADIOS2 passes them on, and values.
@@ -125,7 +127,7 @@ def parameter_problems(given: Mapping[str, str]) -> list[str]:
             if not is_legal(name, text):
                 refuse(key, TABLE[name].legal)
         elif key == "order":
-            if text.strip().lower() not in ("row", "column"):
+            if text.strip(_BLANKS).lower() not in ("row", "column"):
                 refuse(key, "'row' or 'column'")
         else:
             known = ", ".join((*_BOUNDS, *(name for name in TABLE if name not in _BOUNDS), "order"))
@@ -134,6 +136,12 @@ def parameter_problems(given: Mapping[str, str]) -> list[str]:
         problems.append(NO_BOUND)
     elif len({bound for bound in bounds.values() if bound is not None}) > 1:
         problems.append("the error bound is given more than once, and the strictest one is used")
+    mode = given.get("mode", "").strip(_BLANKS).lower()
+    if mode in GOALS:
+        least = GOALS.index(mode)
+        for key, bound in bounds.items():
+            if bound is not None and bound <= least:
+                refuse(key, f"a {mode} above {least}: blocks are stored raw")
     return problems
 
 
