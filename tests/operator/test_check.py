@@ -308,7 +308,7 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
         (config(VARIABLE + VARIABLE), "2 <variable> elements with the name 'T'"),
         (
             config(f'<variable name="T">{OPERATION}{OPERATION}</variable>'),
-            "has 2 operations, but ADIOS2 performs only one",
+            "has 2 operations: of several operations BP5 refuses the second step",
         ),
         (
             config(VARIABLE.replace(BOUND, BOUND + BOUND.replace("accuracy", "Accuracy"))),
@@ -324,6 +324,78 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
 def test_what_works_and_should_not_be_so(xml: str, words: str, tmp_path: Path) -> None:
     problems = checked(xml, tmp_path).problems
     assert any(words in problem for problem in problems), problems
+
+
+OPERATOR = f'<operator name="own" type="plugin">{PLUGIN}{BOUND}</operator>'
+
+
+def used(xml: str, tmp_path: Path, program: Callable, steps: int = 1) -> tuple[int, set[float]]:
+    """The exit status of a program with this configuration, and the bounds of what it wrote."""
+    (tmp_path / "adios2.xml").write_text(xml, encoding="utf-8")
+    code = APPLICATION.replace("as out, out.step():", f"as out:\n  for _ in range({steps}):\n   with out.step():")
+    done = program([sys.executable, "-c", code, tmp_path / "adios2.xml", tmp_path / "out.bp"], check=False)
+    is_there = (tmp_path / "out.bp").exists()
+    return done.returncode, {
+        block["eb"] for block in cusz_operator.inspect_bp(tmp_path / "out.bp")
+    } if is_there else set()
+
+
+@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
+@pytest.mark.parametrize("in_one_variable", [True, False])
+def test_several_operations_for_one_variable(
+    in_one_variable: bool, engine_type: str, tmp_path: Path, program: Callable
+) -> None:
+    both = VARIABLE + VARIABLE.replace("1e-3", "1e-5")
+    if in_one_variable:
+        both = both.replace('</variable><variable name="T">', "")
+    xml = config(f'<engine type="{engine_type}"/>{both}')
+    report = checked(xml, tmp_path)
+    assert any("of several operations BP5 refuses the second step, and BP4" in problem for problem in report.problems)
+    assert report.ios[0].variables == {"T": 1e-3}
+    status, bounds = used(xml, tmp_path, program, steps=2)
+    assert bounds == {1e-3}
+    assert (status != 0) == (engine_type == "BP5")
+
+
+def test_an_operator_that_is_defined_twice(tmp_path: Path, program: Callable) -> None:
+    xml = config('<variable name="T"><operation operator="own"/></variable>').replace("<io", f"{OPERATOR * 2}<io")
+    words = "there are 2 <operator> elements with the name 'own': ADIOS2 refuses the whole file"
+    assert any(words in problem for problem in checked(xml, tmp_path).problems)
+    assert used(xml, tmp_path, program) == (1, set())
+
+
+@pytest.mark.parametrize(
+    ("of_operator", "of_operation", "counts"),
+    [("accuracy", "accuracy", True), ("accuracy", "aCCuracy", True), ("Accuracy", "accuracy", False)],
+)
+def test_an_operation_says_otherwise_than_its_operator(
+    of_operator: str, of_operation: str, counts: bool, tmp_path: Path, program: Callable
+) -> None:
+    own = OPERATOR.replace("accuracy", of_operator)
+    other = BOUND.replace("accuracy", of_operation).replace("1e-3", "1e-5")
+    xml = config(f'<variable name="T"><operation operator="own">{other}</operation></variable>')
+    xml = xml.replace("<io", f"{own}<io")
+    report = checked(xml, tmp_path)
+    assert ["'accuracy' = '1e-5' has no effect" in problem for problem in report.problems] == [True] * (not counts)
+    assert report.ios[0].variables == {"T": 1e-5 if counts else 1e-3}
+    assert used(xml, tmp_path, program) == (0, {1e-5 if counts else 1e-3})
+
+
+@pytest.mark.parametrize("keys", [("accuracy", "Accuracy"), ("Accuracy", "accuracy"), ("accuracy", "accuracy")])
+def test_a_parameter_that_is_given_twice(keys: tuple[str, str], tmp_path: Path, program: Callable) -> None:
+    bounds = "".join(
+        BOUND.replace("accuracy", key).replace("1e-3", eb) for key, eb in zip(keys, ("1e-3", "1e-5"), strict=True)
+    )
+    xml = config(VARIABLE.replace(BOUND, bounds))
+    report = checked(xml, tmp_path)
+    assert any("'accuracy' is given twice" in problem for problem in report.problems)
+    assert used(xml, tmp_path, program) == (0, set(report.ios[0].variables.values()))
+
+
+def test_an_engine_without_a_name_is_bp5(tmp_path: Path, program: Callable) -> None:
+    xml = config(f'<engine type=""/>{VARIABLE}')
+    assert checked(xml, tmp_path).problems == []
+    assert used(xml, tmp_path, program) == (0, {1e-3})
 
 
 @pytest.mark.parametrize("encoding", ["shift_jis", "utf-7", "no_such", "idna", "hex"])

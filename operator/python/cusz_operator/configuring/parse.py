@@ -34,6 +34,9 @@ _NEEDED = {
 }
 
 
+_IF_SEVERAL = "of several operations BP5 refuses the second step, and BP4 performs the first one alone"
+
+
 @dataclasses.dataclass
 class IO:
     """An <io>.
@@ -102,6 +105,11 @@ def read_configuration(path: Path) -> Configuration:
         return result
     _check_form(root, result)
     operators = {element.attributes.get("name", ""): element for element in root.all("operator")}
+    for name, n in Counter(element.attributes.get("name", "") for element in root.all("operator")).items():
+        if n > 1:
+            result.problems.append(
+                f"there are {n} <operator> elements with the name {name!r}: ADIOS2 refuses the whole file"
+            )
     for element in root.all("io"):
         result.ios.append(_io(element, operators, result))
     if not result.ios:
@@ -168,7 +176,9 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
     variables = element.all("variable")
     for name, n in Counter(variable.attributes.get("name", "") for variable in variables).items():
         if n > 1:
-            result.problems.append(f"IO {io.name!r}: there are {n} <variable> elements with the name {name!r}")
+            result.problems.append(
+                f"IO {io.name!r}: there are {n} <variable> elements with the name {name!r}: {_IF_SEVERAL}"
+            )
     for variable in variables:
         name = variable.attributes.get("name", "")
         where = f"line {variable.line}: variable {name!r}"
@@ -176,7 +186,7 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
         if not operations:
             result.notes.append(f"{where} has no <operation>: it is not compressed")
         elif len(operations) > 1:
-            result.problems.append(f"{where} has {len(operations)} operations, but ADIOS2 performs only one")
+            result.problems.append(f"{where} has {len(operations)} operations: {_IF_SEVERAL}")
         for operation in operations[:1]:
             parameters = _operation(operation, operators, where, result)
             if parameters is None:
@@ -189,8 +199,8 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
                 result.problems += [f"{where}: {problem}" for problem in problems]
                 bounds = [bound_of(parameters[key]) for key in ("accuracy", "tolerance", "eb") if key in parameters]
                 valid = [bound for bound in bounds if bound is not None]
-                io.variables[name] = min(valid) if len(valid) == len(bounds) > 0 else None
-                io.modes[name] = parameters.get("mode", "")
+                io.variables.setdefault(name, min(valid) if len(valid) == len(bounds) > 0 else None)
+                io.modes.setdefault(name, parameters.get("mode", ""))
     _engine(element, io, result)
     return io
 
@@ -212,7 +222,14 @@ def _operation(
             return None
         kind = operators[name].attributes.get("type", "")
         parameters = _parameters(operators[name], where, result)
-    parameters |= _parameters(operation, where, result)
+    own = _parameters(operation, where, result)
+    parameters = _in_lower_case(parameters | own)
+    for key, value in _in_lower_case(own).items():
+        if parameters[key] != value:
+            result.problems.append(
+                f"{where}: parameter {key!r} = {value!r} has no effect: ADIOS2 takes that of the <operator>, whose key "
+                "has other capitals"
+            )
     if str(kind).lower() != "plugin":
         result.notes.append(f"{where}: the operation is {kind!r}, not this operator")
         return None
@@ -233,14 +250,19 @@ def _operation(
 
 
 def _parameters(element: _Element, where: str, result: Configuration) -> dict[str, str]:
-    """Keys, in lower case, and values."""
+    """Keys and values."""
     found: dict[str, str] = {}
     for parameter in element.all("parameter"):
-        key = parameter.attributes.get("key", "").lower()
-        if key in found:
-            result.problems.append(f"{where}: parameter {key!r} is given twice")
+        key = parameter.attributes.get("key", "")
+        if key.lower() in map(str.lower, found):
+            result.problems.append(f"{where}: parameter {key.lower()!r} is given twice")
         found.setdefault(key, parameter.attributes.get("value", ""))
     return found
+
+
+def _in_lower_case(parameters: dict[str, str]) -> dict[str, str]:
+    """As ADIOS2 passes them on: of keys that differ only in capitals, the first in alphabetical order counts."""
+    return {key.lower(): parameters[key] for key in sorted(parameters, reverse=True)}
 
 
 def _engine(element: _Element, io: IO, result: Configuration) -> None:
@@ -249,11 +271,12 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
         result.problems.append(f"IO {io.name!r} has {len(engines)} <engine> elements: ADIOS2 refuses the whole file")
     for engine in engines[:1]:
         io.engine = engine.attributes.get("type", "")
-        io.stats_level = _parameters(engine, f"line {engine.line}: engine", result).get("statslevel", "")
+        parameters = _in_lower_case(_parameters(engine, f"line {engine.line}: engine", result))
+        io.stats_level = parameters.get("statslevel", "")
         if not io.variables:
             continue
         try:
-            check_engine(io.engine)
+            check_engine(io.engine or "BP5")
         except UnsupportedError as error:
             result.problems.append(f"line {engine.line}: {error}")
         if real_name(io.engine) == "BP4":
