@@ -581,6 +581,28 @@ def test_a_file_that_is_appended_to_with_another_statslevel(level: str, tmp_path
     assert not any("StatsLevel" in warning for warning in cusz_operator.check(run, xml).warnings)
 
 
+@pytest.mark.parametrize("shape", [(40, 90), ()])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_packed_integers_of_8_bits(dtype: str, shape: tuple[int, ...], engine: str, tmp_path: Path) -> None:
+    """ADIOS2's interface to Python cannot tell the blocks, where they have values that are no characters."""
+    xml = tmp_path / "adios2.xml"
+    xml.write_text(config(compressed("mask").replace(BOUND, "")), encoding="utf-8")
+    mask = (200 + np.arange(40 * 30).reshape(40, 30) // 300).astype(dtype)
+    with Program(tmp_path / "run.bp", engine, io="simulation", configuration=xml) as out:
+        for _ in range(2):
+            with out.step():
+                for first in range(0, 90, 30):
+                    out.put("mask", mask, shape, (0, first) if shape else None)
+                out.put("mask", mask[:, :0], shape, (0, 0) if shape else None)
+                out.put("other", mask, shape, (0, 0) if shape else None)
+    report = cusz_operator.check(tmp_path / "run.bp", xml)
+    assert report.problems == []
+    found = {variable.name: (variable.blocks, variable.compressed) for variable in report.variables}
+    assert found == {"mask": (6, 6), "other": (2, 0)}
+    for block in cusz_operator.inspect_bp(tmp_path / "run.bp", variables=["mask"]):
+        assert (block["count"], block.get("raw_bytes")) in [((40, 30), 1200), ((40, 0), None), ((0,), None)]
+
+
 def test_one_of_several_ios(tmp_path: Path) -> None:
     xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
     other = '<io name="checkpoint">' + compressed("P") + "</io>"

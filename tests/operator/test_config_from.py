@@ -450,10 +450,17 @@ def test_statistics_of_blocks_without_values_do_not_count(engine: str, dtype: np
 def test_blocks_that_adios2_cannot_list(engine: str, tmp_path: Path) -> None:
     """It cannot tell minimum and maximum of such integers in Python, and so not where blocks are, either."""
     mask = (np.indices((60, 70, 40))[0] // 17 + 190).astype(np.uint8)
-    write(tmp_path / "run.bp", engine, [{"mask": mask}])
-    (variable,) = sampled_variables(tmp_path / "run.bp")
-    assert variable.remark == ""
-    assert variable.packed_ratio > 100
+    with Program(tmp_path / "run.bp", engine) as out:
+        for rows in (60, 50):
+            with out.step():
+                out.put("mask", mask[:rows])
+                for _ in range(2):
+                    out.put("local", mask[:rows], ())
+    variables = list(sampled_variables(tmp_path / "run.bp"))
+    assert [variable.name for variable in variables] == ["local", "mask"]
+    for variable in variables:
+        assert variable.remark == ""
+        assert variable.packed_ratio > 100
 
 
 def test_names_that_need_escapes(config: Callable, tmp_path: Path) -> None:

@@ -235,6 +235,29 @@ def test_threads_may_read_from_one_reader(tmp_path: Path) -> None:
             assert all(pool.map(right, work))
 
 
+@pytest.mark.parametrize("eb", [None, 0.0])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_blocks_without_a_place_of_8_bits(dtype: type, eb: float | None, engine: str, tmp_path: Path) -> None:
+    """ADIOS2's interface to Python cannot tell them, where they have values that are no characters."""
+    path = tmp_path / "run.bp"
+    blocks = {
+        step: [np.full((2 + n, 3 + step), 200 + 10 * step + n).astype(dtype) for n in range(3)] for step in (0, 2)
+    }
+    with Program(path, engine) as out:
+        for step in range(3):
+            with out.step():
+                out.put("x", np.zeros(5))
+                for block in blocks.get(step, []):
+                    out.put("flags", block, (), eb=eb)
+    with cz.Reader(path) as run:
+        for step, expected in blocks.items():
+            got = run[step].read_blocks("flags")
+            assert [block.shape for block in got] == [block.shape for block in expected]
+            assert all(map(np.array_equal, got, expected))
+            np.testing.assert_array_equal(run[step].read("flags", block=2), expected[2])
+            assert run[step].blocks("flags")["count"].tolist() == [list(block.shape) for block in expected]
+
+
 def test_long_names(engine: str, tmp_path: Path) -> None:
     """ADIOS2 has no limit for them; those that a Writer takes are shorter."""
     x = support.smooth((30, 40), support.F32)

@@ -100,5 +100,20 @@ def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | Non
     return infos
 
 
+def counts_of_blocks(variable: Any) -> list[tuple[int, ...]]:
+    """The extents of a variable's blocks, by their numbers, also where `blocks_info` fails; not where they lie.
+
+    Args:
+        variable: of the open step, or with a step selected. What block of it is selected changes.
+    """
+    counts: list[tuple[int, ...]] = []
+    while True:
+        variable.set_block_selection(len(counts))
+        try:
+            counts.append(tuple(map(int, variable.count())))
+        except ValueError:  # there is no such block
+            return counts
+
+
 def extents_of(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.rstrip(",").split(","))) if text else ()

@@ -21,7 +21,7 @@ from cusz_core import embedding, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 from cusz_core.parameters import Parameters
 
-from ..adios2_calls import blocks_info, calling_adios2, extents_of, import_adios2
+from ..adios2_calls import blocks_info, calling_adios2, counts_of_blocks, extents_of, import_adios2
 from ..errors import PluginError
 from ..names import chosen, deciding
 from ..plugin import Plugin, without_colours
@@ -228,8 +228,13 @@ class _Run:
             self.numbers = [s for s in range(self.engine.steps()) if blocks_info(self.engine, self.name, s) != []]
         for step in sorted({(2 * i + 1) * n_steps // (2 * _STEPS) for i in range(_STEPS)}):
             infos = blocks_info(self.engine, self.name, self.numbers[step])
-            if infos is None:  # ADIOS2 cannot tell: one block stands for all
-                found.append(_Block(step, 0, (0,) * len(self.shape), self.shape))
+            if infos is None and not is_local:  # ADIOS2 cannot tell: one block stands for all
+                shape = tuple(map(int, self.variable.shape(self.numbers[step])))
+                found.append(_Block(step, 0, (0,) * len(shape), shape))
+            if infos is None and is_local:
+                self.variable.set_step_selection([step, 1])
+                counts = counts_of_blocks(self.variable)
+                found += [_Block(step, i, None, count) for i, count in enumerate(counts) if math.prod(count) > 0]
             for info in infos or []:
                 count = extents_of(info["Count"])
                 if math.prod(count or (0,)) > 0:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core.errors import CorruptArchiveError, OutOfMemoryError, ParameterError
 
-from ..adios2_calls import blocks_info, calling_adios2, closing, extents_of, import_adios2
+from ..adios2_calls import blocks_info, calling_adios2, closing, counts_of_blocks, extents_of, import_adios2
 from ..errors import PluginError
 from ..names import chosen
 from ..plugin import PLUGIN_NAME, CaptureMemory, Plugin, refuse_several_copies, without_colours
@@ -51,8 +51,9 @@ class Block(TypedDict, total=False):
         count: extents; () for a single value.
         operator: "cusz", "none or other", or "" for an empty block, which is not read.
     Where applicable:
-        writer: the rank that wrote it; unknown in BP4.
-        start: offset in the global array; not for local arrays and single values.
+        writer: the rank that wrote it; unknown in BP4, and where `start` is.
+        start: offset in the global array; not for local arrays and single values, nor for integers of 8 bits where
+            ADIOS2 cannot tell it (2.12, in Python).
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
@@ -300,7 +301,7 @@ class Part:
         self._opened = step
         self._progress = progress
         self._share = share
-        self._blocks_are_known = True
+        self._places_are_known = True
         # Each kind of selection has a handle of its own, as ADIOS2 keeps in it what was selected before.
         self._handles: dict[_Selection, Any] = {}
         self._memory = CaptureMemory()
@@ -327,7 +328,9 @@ class Part:
             table = None
         is_described = table is not None and _describes(table, blocks)
         dtype = FLOATS.get(self.type, INTEGERS.get(self.type))
-        selections = _selections(blocks, dtype) if dtype is not None and self._blocks_are_known else {}
+        selections = {}
+        if dtype is not None:
+            selections = _selections(blocks, dtype) if self._places_are_known else self._by_number(blocks, dtype)
         for number, block in enumerate(blocks):
             if dtype is not None and number in selections:
                 self._add_archive(block, dtype, selections[number])
@@ -369,13 +372,18 @@ class Part:
         return blocks
 
     def _described_otherwise(self) -> list[Block]:
-        """The blocks as the block table describes them; without one, the whole array stands for its blocks."""
+        """The blocks as the block table describes them; without one, their extents alone."""
         table = self._stored_table()
         of_variable = Block(variable=self.name, type=self.type, step=self.step, operator="none or other")
         if table is None:
-            shape = extents_of(self._opened.variables[self.name]["Shape"])
-            self._blocks_are_known = False
-            return [Block({**of_variable, "block": 0, "start": (0,) * len(shape), "count": shape})]
+            self._places_are_known = False
+            with calling_adios2(f"tell the blocks of {self.name!r}"):
+                counts = counts_of_blocks(self._opened.io.inquire_variable(self.name))
+            blocks = [Block({**of_variable, "block": i, "count": count}) for i, count in enumerate(counts)]
+            for block in blocks:
+                if math.prod(block["count"]) == 0:
+                    block["operator"] = ""
+            return blocks
         boxes = zip(table["start"].tolist(), table["count"].tolist(), strict=True)
         return [
             Block({**of_variable, "block": i, "start": tuple(start), "count": tuple(count)})
@@ -402,6 +410,19 @@ class Part:
         if self._file.table_checks.get((self.step, self.name), crc) != crc:
             raise CorruptArchiveError(f"the block table of {self.name!r} is damaged")
         return table
+
+    def _by_number(self, blocks: Sequence[Block], dtype: np.dtype[Any]) -> dict[int, _Selection]:
+        """As `_selections`, of blocks of which only numbers and extents are known."""
+        filled = [i for i, block in enumerate(blocks) if block["operator"] and block["count"]]
+        if not filled:
+            return {}
+        if not self.shape:
+            return dict.fromkeys(filled, _Selection.ELEMENT_OF_BLOCK)
+        # Blocks of a global array are read whole: only if one of them, the smallest, is found to be an archive.
+        first = Block(**blocks[min(filled, key=lambda i: math.prod(blocks[i]["count"]))])
+        self._add_archive(first, dtype, _Selection.BLOCK)
+        is_other = first["operator"] != PLUGIN_NAME and "error" not in first
+        return {} if is_other else dict.fromkeys(filled, _Selection.BLOCK)
 
     def _add_archive(self, block: Block, dtype: np.dtype[Any], selection: _Selection) -> None:
         """Adds what the block's archive says of itself, if it is one of this plugin.

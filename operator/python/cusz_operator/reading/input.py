@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from ..adios2_calls import blocks_info, calling_adios2, closing, converted, extents_of, import_adios2
+from ..adios2_calls import (
+    blocks_info,
+    calling_adios2,
+    closing,
+    converted,
+    counts_of_blocks,
+    extents_of,
+    import_adios2,
+)
 from ..plugin import Plugin
 from ..ranks import first_told
 from ..streams import told_apart
@@ -43,9 +51,9 @@ class Placed:
 
     Attributes:
         start, count: int64, of shape (blocks, dimensions). For a variable without a global shape, `start` is 0.
-        writer: the rank that wrote each block; -1 if not known (BP4).
+        writer: the rank that wrote each block; -1 if not known (BP4, and where `blocks_info` fails).
         min, max: of each block, as ADIOS2 keeps them; NaN if it does not.
-        is_known: False where ADIOS2 cannot tell (`blocks_info`), and one block stands for all.
+        is_known: False where ADIOS2 cannot tell (`blocks_info`), and one block stands for all of an array.
     """
 
     start: NDArray[np.int64]
@@ -257,7 +265,10 @@ class Input:
         """Where the blocks of an array lie."""
         with self._lock, self._calling(f"tell the blocks of {name!r} in"):
             infos = blocks_info(self._engine, name, self._counted(name, step))
-            shape = self.shape(name, step) or ()
+            shape = self.shape(name, step)
+            if infos is None and shape is None:
+                infos = [{"Count": ",".join(map(str, count))} for count in counts_of_blocks(self._selected(name, step))]
+        shape = shape or ()
         if infos is None:
             one = np.zeros((1, len(shape)), np.int64)
             unknown = np.full(1, np.nan)
@@ -267,13 +278,13 @@ class Input:
         ndim = ndim or max(map(len, counts), default=0) or 1
         # BP4 gives no extents for a block that has none but 0, and blocks without a place have no start.
         none = (0,) * ndim
-        starts = [extents_of(info["Start"]) for info in infos]
+        starts = [extents_of(info.get("Start", "")) for info in infos]
         return Placed(
             np.array([start if len(start) == ndim else none for start in starts], np.int64).reshape(-1, ndim),
             np.array([count if len(count) == ndim else none for count in counts], np.int64).reshape(-1, ndim),
-            np.array([-1 if self._is_bp4 else int(info["WriterID"]) for info in infos], np.int64),
-            np.array([_number(info["Min"]) for info in infos], np.float64),
-            np.array([_number(info["Max"]) for info in infos], np.float64),
+            np.array([-1 if self._is_bp4 else int(info.get("WriterID", -1)) for info in infos], np.int64),
+            np.array([_number(info.get("Min", "")) for info in infos], np.float64),
+            np.array([_number(info.get("Max", "")) for info in infos], np.float64),
         )
 
     def text(self, name: str, step: int) -> str:
