@@ -235,6 +235,34 @@ def test_threads_may_read_from_one_reader(tmp_path: Path) -> None:
             assert all(pool.map(right, work))
 
 
+@pytest.mark.parametrize("rows", [(20, 16, 12), (3, 9, 5), (7, 7, 7)])
+@pytest.mark.parametrize("eb", [None, 1e-3])
+def test_arrays_that_are_joined_of_blocks(eb: float | None, rows: tuple[int, ...], engine: str, tmp_path: Path) -> None:
+    """Of another length in every step: ADIOS2's reader of BP5 says of all of them what is true of the last one."""
+    path = tmp_path / "run.bp"
+    fields = [support.smooth((n, 50), support.F64) for n in rows]
+    with Program(path, engine) as out:
+        for name, shape in (("tall", [adios2.JoinedDim, 50]), ("wide", [50, adios2.JoinedDim])):
+            variable = out.io.define_variable(name, np.zeros(1), shape, [], [1, 1])
+            if eb is not None:
+                variable.add_operation_string("plugin", cz.operator_parameters(eb))
+        for x in fields:
+            with out.step():
+                out.put("part", x[:2], (30, 50))  # the rest is in no block
+                for name, parts in (("tall", (x[:2], x[2:])), ("wide", (x[:2].T, x[2:].T))):
+                    variable = out.io.inquire_variable(name)
+                    for part in map(np.ascontiguousarray, parts):
+                        variable.set_selection([[], list(part.shape)])
+                        out.engine.put(variable, part, adios2.Mode.Sync)
+    with cz.Reader(path) as run:
+        for step, x in zip(run, fields, strict=True):
+            assert step.shape("part") == (30, 50)
+            for name, expected in (("tall", x), ("wide", x.T)):
+                assert step.shape(name) == expected.shape
+                assert step.is_covered(name)
+                assert support.violations(np.ascontiguousarray(expected), step.read(name), eb or 0.0) == []
+
+
 @pytest.mark.parametrize("eb", [None, 0.0])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_blocks_without_a_place_of_8_bits(dtype: type, eb: float | None, engine: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import math
 import os
 import resource
 import threading
@@ -106,9 +107,11 @@ class Input:
             self.n_steps = 0 if self.is_stream else int(self._engine.steps())
             self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
         self._types: dict[str, str] | None = None
-        self._shapes_of_bp4: dict[tuple[str, int], Extents] = {}
+        self._shapes: dict[tuple[str, int], Extents] = {}
         self._own_steps: dict[str, dict[int, int]] = {}
-        self._names_by_step: list[set[str]] | None = None
+        self._of_writer: set[str] = set()  # variables with block tables in all their steps, and these
+        self._told: list[dict[str, Extents]] | None = None  # the shapes of the variables of each step
+        self._last_infos: tuple[tuple[str, int], list[dict[str, str]] | None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -211,6 +214,7 @@ class Input:
         for name, steps in having.items():
             self._own_steps[name] = {step: own for own, step in enumerate(steps)}
             self._own_steps[table_name(name)] = self._own_steps[name]
+            self._of_writer |= {name, table_name(name)}
 
     def steps_of(self, name: str) -> dict[int, int]:
         """The steps that have a variable, with ADIOS2's number for each, which counts only those."""
@@ -225,7 +229,7 @@ class Input:
                 elif self._is_bp4:
                     having = [s for s in range(self.n_steps) if blocks_info(self._engine, name, s) != []]
                 else:
-                    having = [s for s, names in enumerate(self._names_of_steps()) if name in names]
+                    having = [s for s, told in enumerate(self._told_step_by_step()) if name in told]
                 self._own_steps[name] = {step: own for own, step in enumerate(having)}
             return self._own_steps[name]
 
@@ -235,13 +239,28 @@ class Input:
             variable = self._variable(name)
             if variable.shape_id().name == "LocalArray":
                 return None
-            if self._is_bp4:
-                key = (name, step)
-                if key not in self._shapes_of_bp4:
-                    self._shapes_of_bp4[key] = self._shape_of_bp4(name, variable, step)
-                return self._shapes_of_bp4[key]
-            shape = variable.shape() if self.is_stream else variable.shape(self._counted(name, step))
-            return tuple(int(extent) for extent in shape)
+            if self.is_stream:
+                return tuple(int(extent) for extent in variable.shape())
+            key = (name, step)
+            if key not in self._shapes:
+                find = self._shape_of_bp4 if self._is_bp4 else self._shape_of_bp5
+                self._shapes[key] = find(name, variable, step)
+            return self._shapes[key]
+
+    def _shape_of_bp5(self, name: str, variable: Any, step: int) -> Extents:
+        """Of an array that ADIOS2 joins of blocks (JoinedDim), BP5's reader gives the last step's shape for every step
+        (2.12), except where a file is read step by step."""
+        shape = tuple(int(extent) for extent in variable.shape(self._counted(name, step)))
+        if not shape or name in self._of_writer or len(self.steps_of(name)) == 1:
+            return shape
+        infos = self._infos(name, step)
+        self._last_infos = ((name, step), infos)  # `placed` is asked next
+        boxes = [(extents_of(info["Start"]), extents_of(info["Count"])) for info in infos or ()]
+        ends = [tuple(map(sum, zip(start, count, strict=False))) for start, count in boxes if math.prod(count) > 0]
+        if ends and tuple(map(max, zip(*ends, strict=False))) == shape:
+            return shape
+        told = self._told_step_by_step()
+        return told[step].get(name, shape) if step < len(told) else shape
 
     def _shape_of_bp4(self, name: str, variable: Any, step: int) -> Extents:
         """BP4 marks a block whose extents are all 0 as it marks a single value, and its reader then takes the shape of
@@ -264,8 +283,8 @@ class Input:
     def placed(self, name: str, step: int) -> Placed:
         """Where the blocks of an array lie."""
         with self._lock, self._calling(f"tell the blocks of {name!r} in"):
-            infos = blocks_info(self._engine, name, self._counted(name, step))
             shape = self.shape(name, step)
+            infos = self._infos(name, step)
             if infos is None and shape is None:
                 infos = [{"Count": ",".join(map(str, count))} for count in counts_of_blocks(self._selected(name, step))]
         shape = shape or ()
@@ -401,10 +420,16 @@ class Input:
         """The step number for shapes and blocks: BP5 counts steps that have the variable, BP4 those of the file."""
         return step if self.is_stream or self._is_bp4 else self.steps_of(name)[step]
 
-    def _names_of_steps(self) -> list[set[str]]:
-        """The variables of every step of a file; only reading it as a stream tells which steps have a variable."""
-        if self._names_by_step is None:
-            found: list[set[str]] = []
+    def _infos(self, name: str, step: int) -> list[dict[str, str]] | None:
+        last, self._last_infos = self._last_infos, None
+        if last is not None and last[0] == (name, step) and not self.is_stream:
+            return last[1]
+        return blocks_info(self._engine, name, self._counted(name, step))
+
+    def _told_step_by_step(self) -> list[dict[str, Extents]]:
+        """The variables of every step of a file, with their shapes, as only reading it as a stream tells them."""
+        if self._told is None:
+            found: list[dict[str, Extents]] = []
             with self._calling("look at the steps of"):
                 io = self._declare("cusz_steps")
                 try:
@@ -413,12 +438,13 @@ class Input:
                         while len(found) < self.n_steps and (
                             engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK
                         ):
-                            found.append(set(io.available_variables()))
+                            available = io.available_variables()
+                            found.append({name: extents_of(told["Shape"]) for name, told in available.items()})
                             engine.end_step()
                 finally:
                     self._adios.remove_io("cusz_steps")
-            self._names_by_step = found
-        return self._names_by_step
+            self._told = found
+        return self._told
 
 
 def _of_file(given: Mapping[str, str]) -> dict[str, str]:
