@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cusz_operator
@@ -202,6 +203,27 @@ def test_operator_parameters() -> None:
 def test_operator_parameters_are_refused(arguments: dict, words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         cusz_operator.operator_parameters(**arguments)
+
+
+def test_parameters_that_are_set_after_the_operation_was_added(engine: str, tmp_path: Path) -> None:
+    """They do not reach the plugin, as the guide says."""
+    adios2 = pytest.importorskip("adios2")
+    x = np.linspace(0, 1, 5000)
+    adios = adios2.Adios()
+    operator = cusz_operator.define_operator(adios, 1e-2)
+    io = adios.declare_io("output")
+    io.set_engine(engine)
+    operator.impl.SetParameter("accuracy", "1e-3")  # in time
+    variable = io.define_variable("T", x, x.shape, [0], x.shape)
+    variable.add_operation(operator)
+    operator.impl.SetParameter("accuracy", "1e-5")
+    variable.operations()[0].SetParameter("accuracy", "1e-6")
+    file = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
+    file.begin_step()
+    file.put(variable, x)
+    file.end_step()
+    file.close()
+    assert [block["eb"] for block in cusz_operator.inspect_bp(tmp_path / "run.bp")] == [1e-3]
 
 
 def test_define_operator() -> None:
