@@ -97,14 +97,28 @@ Text failure(cusz_status status, const cusz_context* context) noexcept {
 }
 
 struct Name {
-    char c_str[128];
+    char c_str[136];
 };
 
 // " of variable 'T'", or nothing if the engine does not pass the name (BP4).
 Name of_variable(const char* variable) noexcept {
     Name name = {""};
-    if (*variable != '\0') std::snprintf(name.c_str, sizeof name.c_str, " of variable '%.110s'", variable);
+    const bool is_long = std::strlen(variable) > 110;
+    if (*variable != '\0') {
+        std::snprintf(name.c_str, sizeof name.c_str, " of variable '%.*s%s'", is_long ? 107 : 110, variable,
+                      is_long ? "..." : "");
+    }
     return name;
+}
+
+// For messages that are said once for each variable, by its whole name.
+struct Reason {
+    char c_str[1100];
+};
+Reason reason_of(const char* what, const char* variable) noexcept {
+    Reason reason;
+    std::snprintf(reason.c_str, sizeof reason.c_str, "%s %s", what, variable);
+    return reason;
 }
 
 void report_raw(const char* variable, const char* reason, const Text& why) noexcept {
@@ -115,7 +129,7 @@ void report_raw(const char* variable, const char* reason, const Text& why) noexc
 std::size_t store_lost(const char* variable, std::size_t bytes, char* out, const Text& why) noexcept {
     std::memcpy(out, lost_mark.data(), sizeof(Mark));
     std::memset(out + sizeof(Mark), 0xff, bytes);
-    report_once(format("lost%s", of_variable(variable).c_str).c_str,
+    report_once(reason_of("lost", variable).c_str,
                 "a block%s cannot be read: its values are LOST, and NaN is stored in their place (said once "
                 "per variable): %s",
                 of_variable(variable).c_str, why.c_str);
@@ -345,7 +359,7 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
                                      "memory");
         }
         if (is_lost) {
-            report_once(format("read lost%s", of_variable(variable).c_str).c_str,
+            report_once(reason_of("read lost", variable).c_str,
                         "a block%s was LOST when it was written, because its memory could not be read; its values "
                         "are NaN",
                         of_variable(variable).c_str);

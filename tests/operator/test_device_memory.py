@@ -117,6 +117,19 @@ def test_what_cannot_be_read_is_lost_and_says_so(engine: str, python: Callable, 
         assert block["raw_bytes"] == 64 * 128 * 4
 
 
+def test_of_names_that_begin_alike_each_is_said_to_be_lost(python: Callable, tmp_path: Path) -> None:
+    code = UNREADABLE.replace(
+        '{"low": 4096, "odd": 4097, "half": address, "good": None}', '{"n" * 500 + c: 4096 for c in "12"}'
+    )
+    messages = messages_of(python(code, tmp_path / "out.bp", "BP5").stderr)
+    assert len(messages) == 4
+    assert all(f"a block of variable '{'n' * 107}...' cannot be read" in message for message in messages)
+    code = READ_UNREADABLE.replace('("low", "odd", "half", "good")', '["n" * 500 + c for c in "12"]')
+    messages = messages_of(python(code, tmp_path / "out.bp").stderr)
+    assert len(messages) == 4
+    assert all(f"a block of variable '{'n' * 107}...' was LOST" in message for message in messages)
+
+
 def test_sst_with_a_memory_selection_does_not_end_the_process(
     programs: Path, program: Callable, tmp_path: Path
 ) -> None:
