@@ -116,6 +116,7 @@ Parameters parse_parameters(std::span<const Parameter> given) {
     parameters.usable = smallest.has_value() && !malformed;
     const bool is_psnr = parameters.compression.mode == CUSZ_PSNR; // where more is stricter
     parameters.compression.eb = parameters.usable ? (is_psnr ? largest : smallest).value_or(0.0) : 0.0;
+    if (!parameters.usable) parameters.compression.mode = CUSZ_ABS; // 0 is no PSNR and no ratio
     return parameters;
 }
 

@@ -14,7 +14,7 @@ struct Parameter {
 };
 
 struct Parameters {
-    cusz_params compression;   // eb = 0, meaning lossless, unless `usable`
+    cusz_params compression;   // eb = 0 in mode abs, meaning lossless, unless `usable`
     bool usable = false;       // the bound is given, and everything that affects values is well-formed
     bool missing_bound = true; // nothing was said about the bound: reported at the first block, not before,
                                // because readers construct plugins without parameters

@@ -76,6 +76,7 @@ MISTAKES: dict[str, tuple[dict[str, str], str | None, bool]] = {
     "unknown": ({"accuracy": "1e-3", "acuracy": "1"}, "'acuracy' is not known and is ignored", True),
     "two_bounds": ({"accuracy": "1e-2", "eb": "1e-3"}, "given more than once", True),
     "good": ({"accuracy": " +1E-3 ", "mode": "Abs", "bins": "128", "threads": "1", "backend": "CPU"}, None, True),
+    "no_psnr": ({"mode": "psnr", "accuracy": "much"}, "'accuracy' = 'much' is not an error bound", False),
     "same_twice": ({"Accuracy": "1e-3", "eb": "0.001", "fill": "NaN", "order": "row"}, None, True),
     "lossless": ({"accuracy": "0"}, None, False),
     "defaults": (
@@ -135,6 +136,14 @@ def test_a_psnr_or_a_ratio_that_none_can_be(
     assert ("bad parameter: " in done.stderr) == (not is_legal)
     problems = [f"parameter 'accuracy' = '{goal}' is not a {mode.strip().lower()} above {int('atio' in mode)}"]
     assert [p.partition(":")[0] for p in parameter_problems(given)] == ([] if is_legal else problems)
+
+
+@pytest.mark.parametrize("mode", ["psnr", "ratio"])
+def test_a_goal_that_is_not_given_is_said_once(mode: str, python: Callable, tmp_path: Path) -> None:
+    done = python(WRITE, tmp_path / "out.bp", "BP5", json.dumps({"T": {"mode": mode}}))
+    (message,) = (line for line in done.stderr.splitlines() if "cusz_operator" in line)
+    assert "no error bound is given (parameter 'accuracy')" in message
+    assert done.stdout == "T exact\n"
 
 
 def test_python_drops_the_blanks_that_the_plugin_drops(python: Callable, tmp_path: Path) -> None:
