@@ -314,6 +314,10 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
             config(VARIABLE.replace(BOUND, BOUND + BOUND.replace("accuracy", "Accuracy"))),
             "parameter 'accuracy' is given twice",
         ),
+        (
+            config(f'<engine type="SST"><parameter key="marshalMethod" value="FFS"/></engine>{VARIABLE}'),
+            "MarshalMethod is FFS, which ignores operators",
+        ),
         (config(VARIABLE).replace("<adios-config>", "<!DOCTYPE adios-config><adios-config>"), "there is a DOCTYPE"),
         (
             config(VARIABLE).replace("</adios", '<io name="simulation"/></adios'),

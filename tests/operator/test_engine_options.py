@@ -28,6 +28,7 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
         (("HDF5", None, False, False), cusz_core.UnsupportedError, "engine is 'HDF5'; it must be one of BP5, BP4, SST"),
         (("SST", None, True, False), cusz_core.ParameterError, "a stream .* cannot be appended to"),
         (("BP4", None, False, True), cusz_core.UnsupportedError, "BP4 writes within the step"),
+        (("SST", {"marshalmethod": "ffs"}, False, False), cusz_core.UnsupportedError, "FFS, which ignores operators"),
     ],
 )
 def test_what_engines_cannot_do(arguments: Any, error: type[Exception], message: str) -> None:

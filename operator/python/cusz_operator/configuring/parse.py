@@ -284,6 +284,11 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
                 f"line {engine.line}: {io.engine} ignores memory selections (ghost cells) of variables that have an "
                 "operator, and writes wrong cells: a program that calls SetMemorySelection needs BP5"
             )
+        if real_name(io.engine) == "SST" and parameters.get("marshalmethod", "").lower() == "ffs":
+            result.problems.append(
+                f"line {engine.line}: MarshalMethod is {parameters['marshalmethod']}, which ignores operators: SST's "
+                "default, BP5, does not"
+            )
         if io.stats_level == "0":
             result.notes.append(
                 f"line {engine.line}: StatsLevel is 0, which device memory needs: bpls -l will show 0 / 0"

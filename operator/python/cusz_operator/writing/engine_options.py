@@ -28,6 +28,8 @@ def engine_parameters(
     if asynchronous and engine == "BP4":
         raise UnsupportedError("asynchronous is for BP5 and SST: BP4 writes within the step")
     result = {str(key): str(value) for key, value in (parameters or {}).items()}
+    if engine == "SST" and any(key.lower() == "marshalmethod" and of.lower() == "ffs" for key, of in result.items()):
+        raise UnsupportedError("MarshalMethod is FFS, which ignores operators: leave it out, or take BP5 or BP")
     if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
         result["AsyncWrite"] = "Naive"
     return result
