@@ -214,6 +214,11 @@ def test_no_such_file(tmp_path: Path) -> None:
         cz.Reader(tmp_path / "run.bp")
 
 
+def test_steps_are_not_selected_by_a_parameter(file: tuple[Path, np.ndarray]) -> None:
+    with pytest.raises(cusz_core.ParameterError, match=r"SelectSteps is not for a Reader: take run\[i\]"):
+        cz.Reader(file[0], parameters={"selectsteps": "1:2"})
+
+
 def test_a_file_before_its_first_step(tmp_path: Path) -> None:
     """As a writer leaves it that is stopped there: ADIOS2 itself crashes when it closes it."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3), cz.Reader(tmp_path / "run.bp") as run:

@@ -78,6 +78,7 @@ class Input:
 
         Raises:
             PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.
+            ParameterError: a parameter changes which steps there are.
             CuszError: ADIOS2 cannot open it.
         """
         self.path = path
@@ -95,6 +96,8 @@ class Input:
             self._adios = adios2.Adios(comm=comm) if together else adios2.Adios()
         self._engine_name = engine or ("BP5" if (Path(path) / "mmd.0").exists() else "BP4")
         given = {str(key): str(value) for key, value in (parameters or {}).items()}
+        if any(key.lower() == "selectsteps" for key in given):
+            raise ParameterError("SelectSteps is not for a Reader: take run[i], which is step i of the file")
         self._parameters = given if self.is_stream else {**_of_file(given), **given}
         with self._calling("take the parameters of the engine for"):
             self._io = self._declare("cusz_reader")

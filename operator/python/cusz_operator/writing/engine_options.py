@@ -30,6 +30,11 @@ def engine_parameters(
     result = {str(key): str(value) for key, value in (parameters or {}).items()}
     if engine == "SST" and any(key.lower() == "marshalmethod" and of.lower() == "ffs" for key, of in result.items()):
         raise UnsupportedError("MarshalMethod is FFS, which ignores operators: leave it out, or take BP5 or BP")
+    flatten = [of for key, of in result.items() if key.lower() == "flattensteps"]
+    if any(of.lower() not in ("off", "no", "false", "0") for of in flatten):
+        raise UnsupportedError(
+            "FlattenSteps makes one step of all: the blocks of an array would lie one over the other"
+        )
     if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
         result["AsyncWrite"] = "Naive"
     return result
