@@ -148,3 +148,12 @@ def test_value_range(dtype):
     large = support.smooth((40, 50, 60), dtype)
     for threads in (1, 2, 3, 7):
         assert cusz.value_range(large, threads=threads) == (*support.value_range(large), large.size)
+
+
+def test_a_negative_zero_that_is_fill_leaves_the_others(dtype):
+    x = np.array([0.0, -0.0, 5, 7], dtype)
+    assert cusz.value_range(x, fill=-0.0) == (0, 7, 3)
+    assert cusz.value_range(x, fill=0.0) == (0, 7, 3)
+    assert cusz.value_range(x[[0, 2, 3]], fill=-0.0) == (0, 7, 3)
+    assert cusz.value_range(x[1:], fill=-0.0) == (5, 7, 2)
+    check_contract(np.tile(x[[0, 2, 3]], 100), 1e-3, "rel", fill=-0.0)

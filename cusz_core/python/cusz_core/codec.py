@@ -517,7 +517,8 @@ def value_range(x: NDArray[Any] | DeviceArray, fill: float | None = None, *, thr
     special = arguments.fill(fill)
     n_threads = arguments.threads(threads) or 0
     memory, place = device_memory.memory(array), device_memory.place(array)
-    return ValueRange(*_native.value_range(memory, special is not None, special or 0.0, n_threads, place))
+    has_fill, value = special is not None, 0.0 if special is None else special  # not "or": -0.0 is false
+    return ValueRange(*_native.value_range(memory, has_fill, value, n_threads, place))
 
 
 def max_archive_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
