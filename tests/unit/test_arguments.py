@@ -285,6 +285,42 @@ def test_compress_into_a_buffer_that_is_just_enough():
 
 
 @pytest.mark.parametrize(
+    "out", [bytearray(2000), memoryview(bytearray(2000)), np.zeros((20, 100), np.uint8), np.zeros(2000)], ids=repr
+)
+def test_archives_in_a_buffer_of_any_kind(out):
+    wanted = cusz.compress(X, 1e-3)
+    parameters = cusz.Parameters(1e-3)
+    assert cusz.compress_described(X, parameters, out=out).archive == wanted
+    assert cusz.compress_many([X, X], 1e-3, out=out) == [wanted, wanted]
+    assert cusz.compress_many_described([X, X], parameters, out=out).archives == 2 * wanted
+    assert bytes(memoryview(np.frombuffer(out, np.uint8))[: 2 * len(wanted)]) == 2 * wanted
+
+
+@pytest.mark.parametrize("compress", ["compress", "compress_described", "compress_many", "compress_many_described"])
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        (b"0" * 2000, cusz.ParameterError, r"out is read-only \(bytes\)"),
+        ([0] * 2000, cusz.UnsupportedError, "out is a list; it must be a writable buffer"),
+        (np.zeros((2000, 2), np.uint8)[:, 0], cusz.ParameterError, "out is not C-contiguous"),
+        (np.empty(2000, object), cusz.UnsupportedError, "out holds references to Python objects"),
+        (memoryview(np.empty(2000, object)), cusz.UnsupportedError, "out holds references to Python objects"),
+        (np.empty(2000, [("a", object)]), cusz.UnsupportedError, "out holds references to Python objects"),
+    ],
+)
+def test_no_archives_in_other_memory(compress, out, error, words):
+    x = [X] if "many" in compress else X
+    how = cusz.Parameters(1e-3) if "described" in compress else 1e-3
+    with pytest.raises(error, match=words):
+        getattr(cusz, compress)(x, how, out=out)
+
+
+def test_fields_may_have_any_name():
+    out = np.zeros(2000, [("O", np.uint8)])
+    assert cusz.compress(X, 1e-3, out=out) == cusz.compress(X, 1e-3)
+
+
+@pytest.mark.parametrize(
     ("out", "error", "words"),
     [
         (bytearray(10), cusz.ParameterError, "out holds 10 bytes, the archive has .*max_archive_bytes"),

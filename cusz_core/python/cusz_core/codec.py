@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -167,7 +168,7 @@ def compress_with(
         return target_array[:size]
     _require_output_buffer(out)
     size = _native.compress_into(field, native, out, device_memory.place(array))
-    return np.frombuffer(target_array, dtype=np.uint8)[:size].data
+    return _beginning(target_array, size)
 
 
 class Described(NamedTuple):
@@ -188,18 +189,25 @@ class Described(NamedTuple):
 
 
 def compress_described(
-    x: NDArray[Any] | DeviceArray, parameters: Parameters, *, out: NDArray[np.uint8] | None = None, ranges: bool = True
+    x: NDArray[Any] | DeviceArray,
+    parameters: Parameters,
+    *,
+    out: bytearray | memoryview | NDArray[Any] | None = None,
+    ranges: bool = True,
 ) -> Described:
     """`compress_with`, `inspect` and `value_range` in one, with most often one pass over the field.
 
     Args:
         x, parameters: as for `compress_with`.
-        out: in host memory, with room for `max_archive_bytes`; None: the archive is new bytes.
+        out: a writable contiguous buffer in host memory, with room for `max_archive_bytes`; None: the archive is new
+            bytes.
         ranges: False: the value range is not asked for.
 
     Raises:
         As `compress`.
     """
+    if out is not None:
+        _require_output_buffer(out)
     if isinstance(x, np.ndarray):
         made = _native.compress_described(arguments.field(x), parameters.native, out, ranges, device_memory.HERE)
     else:
@@ -207,7 +215,7 @@ def compress_described(
         memory, place = device_memory.memory(array), device_memory.place(array)
         made = _native.compress_described(memory, parameters.native, out, ranges, place)
     archive: Any = made[0]
-    return Described(archive if out is None else out[:archive].data, *made[1:5], ValueRange(*made[5:]))
+    return Described(archive if out is None else _beginning(out, archive), *made[1:5], ValueRange(*made[5:]))
 
 
 #: What `compress_many_described` tells of a block. predictor: a number of cusz_predictor (cusz.h); -1: none.
@@ -231,7 +239,7 @@ def compress_many(
     eb: float,
     mode: Mode = "abs",
     *,
-    out: NDArray[np.uint8] | None = None,
+    out: bytearray | memoryview | NDArray[Any] | None = None,
     **options: Unpack[Options],
 ) -> list[memoryview]:
     """Compresses many fields, such as the blocks of an AMR level, into the archives that `compress` makes of each.
@@ -241,7 +249,7 @@ def compress_many(
     Args:
         fields: as for `compress`, all of one dtype and one number of dimensions, of any extents.
         eb, mode: as for `compress`. In mode "rel" a bound is relative to the range of its own field.
-        out: a contiguous array in host memory with room for the sum of `max_archive_bytes` of all fields.
+        out: a writable contiguous buffer in host memory with room for the sum of `max_archive_bytes` of all fields.
         options: as for `compress`.
 
     Returns:
@@ -273,7 +281,7 @@ def compress_many_described(
     fields: Sequence[NDArray[Any] | DeviceArray],
     parameters: Parameters,
     *,
-    out: NDArray[np.uint8] | None = None,
+    out: bytearray | memoryview | NDArray[Any] | None = None,
     ranges: bool = True,
 ) -> DescribedBlocks:
     """`compress_many`, with what `compress_described` tells of every field.
@@ -290,12 +298,16 @@ def compress_many_described(
         arguments.field(x, f"field {i}") if isinstance(x, np.ndarray) else device_memory.field(x)
         for i, x in enumerate(fields)
     ]
+    if out is not None:
+        _require_output_buffer(out)
     rows = np.empty(len(arrays), _BLOCK_ROW)
     memory = [device_memory.memory(array) for array in arrays]
     made = _native.compress_many(
         memory, parameters.native, out, rows.view(np.uint8), ranges, device_memory.place(*arrays)
     )
-    return DescribedBlocks(memoryview(made) if out is None else out[:made].data, rows)  # type: ignore[arg-type]
+    if isinstance(made, bytes):
+        return DescribedBlocks(memoryview(made), rows)
+    return DescribedBlocks(_beginning(out, made), rows)
 
 
 @overload
@@ -564,3 +576,10 @@ def _require_output_buffer(out: object) -> None:
         )
     if not view.c_contiguous:
         raise ParameterError("out is not C-contiguous")
+    if "O" in re.sub(":[^:]*:", "", view.format):  # without the names of a structure's fields
+        raise UnsupportedError("out holds references to Python objects; it must be a buffer of bytes or numbers")
+
+
+def _beginning(buffer: Any, size: int) -> memoryview:
+    """The first bytes of a buffer, whatever its items are."""
+    return np.frombuffer(buffer, dtype=np.uint8)[:size].data
