@@ -263,6 +263,26 @@ def test_output_must_not_overlap():
         cusz.compress(x, 1e-3, out=memory[100:])
 
 
+@pytest.mark.parametrize("eb", [0.0, 1e-3])
+def test_boxes_and_levels_must_not_overlap(eb):
+    made = cusz.compress(X, eb)
+    memory = np.zeros(len(made) + 4 * X.size, np.uint8)
+    archive = memory[: len(made)]
+    archive[:] = np.frombuffer(made, np.uint8)
+    values = memory[len(made) // 8 * 8 - 8 :].view(np.float32)  # from the archive's end on
+    box, level = values[:54:2].reshape(3, 3, 3), values[:18].reshape(2, 3, 3)
+    for read in (
+        lambda: cusz.decompress_box(archive, (0, 0, 0), out=box),
+        lambda: cusz.decompress_box(archive, (0, 0, 0), out=level, level=1),
+        lambda: cusz.decompress(archive, out=level, level=1),
+        lambda: cusz.decompress(archive, out=level, level=1, archive_bytes=len(made)),
+    ):
+        with pytest.raises(cusz.ParameterError, match="out overlaps the archive: pass separate memory"):
+            read()
+    behind = values[2 + 4 :][:54:2].reshape(3, 3, 3)
+    assert support.same_bits(cusz.decompress_box(archive, (0, 0, 0), out=behind), cusz.decompress(made)[:3, :3, :3])
+
+
 @pytest.mark.parametrize("extra", [0, 1, 1000])
 @pytest.mark.parametrize("make", [bytearray, lambda n: np.zeros(n, np.uint8), lambda n: memoryview(bytearray(n))])
 def test_compress_into_a_buffer(make, extra):

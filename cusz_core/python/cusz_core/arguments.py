@@ -111,6 +111,12 @@ def output_box(out: object, dtype: np.dtype[Any], count: tuple[int, ...]) -> Non
         raise ParameterError("out is read-only")
 
 
+def separate(out: NDArray[Any], archive: Any) -> None:
+    """Refuses an `out` in the memory of the archive, which would change while it is decoded."""
+    if np.may_share_memory(out, np.frombuffer(archive, np.uint8)):
+        raise ParameterError("out overlaps the archive: pass separate memory")
+
+
 def _wanted_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     return (
         f"this archive needs a writable C-contiguous array (numpy's or on a device) of {dtype.name} and shape {shape}"

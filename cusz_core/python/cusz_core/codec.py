@@ -449,7 +449,7 @@ def decompress_box(
         start: where the box begins: an index for each of the field's dimensions.
         count: its extents; None: those of `out`, or to the field's end.
         out: a writable numpy array of the archive's dtype and the box's extents, to be filled and returned. It need not
-            be contiguous: a slice of a larger array will do.
+            be contiguous: a slice of a larger array will do. It must not overlap the archive.
         threads: CPU threads; None as in `compress`.
         level, archive_bytes: as in `decompress`; `start` and `count` are those of a box of the level then.
 
@@ -487,6 +487,7 @@ def decompress_box(
         result: NDArray[Any] = np.empty(extent, dtype)
     else:
         arguments.output_box(out, dtype, extent)
+        arguments.separate(out, source)
         result = out
     _native.decompress_box(source, result, first, arguments.threads(threads) or 0, device_memory.HERE)
     return result

@@ -140,6 +140,8 @@ def decompress_level(
         target = device_memory.output_field(result, dtype, extent)
     else:
         arguments.output_box(result, dtype, extent)
+    if out is not None and isinstance(out, np.ndarray) and not isinstance(source, device_memory.DeviceView):
+        arguments.separate(out, source)
     _native.decompress_level(
         device_memory.memory(source),
         length,
