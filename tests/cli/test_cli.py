@@ -1,5 +1,6 @@
 """The command `cusz`, end to end: what it writes, prints and returns."""
 
+import io
 import json
 import os
 import pty
@@ -233,13 +234,21 @@ def test_failures(run, folder):
     (folder / "empty").write_bytes(b"")
     assert fails(run("inspect", "empty"), 1, "not a cuSZ archive")
     assert fails(run("compress", "x.npy", "--eb", "1", "-o", "nowhere/x.cusz"), 1, "No such file")
+    zipped = io.BytesIO()
+    np.savez(zipped, X)
     for name, content in {
         "bad.npy": b"not numpy",
         "none.npy": b"",
         "cut.npy": (folder / "x.npy").read_bytes()[:-5],
+        "several.npy": zipped.getvalue(),
+        "cut_zip.npy": zipped.getvalue()[:100],
+        "bracket.npy": (folder / "x.npy").read_bytes().replace(b"40)", b"40("),
+        "large.npy": (folder / "x.npy").read_bytes().replace(b"(20, 30, 40), }" + 18 * b" ", b"(" + 29 * b"9" + b",)}"),
+        "text.npy": (folder / "x.npy").read_bytes().replace(b"(20, 30", b"(20,'30"),
     }.items():
         (folder / name).write_bytes(content)
-        assert fails(run("compress", name, "--eb", "1"), 1, "not a readable .npy file")
+        for words in (("compress", name, "--eb", 1), ("tune", name), ("bench", name)):
+            assert fails(run(*words), 1, f"{name} is not a readable .npy file: ")
     np.save("pickle.npy", np.array([None]), allow_pickle=True)
     assert fails(run("compress", "pickle.npy", "--eb", "1"), 1, "not a readable .npy file")
 

@@ -181,13 +181,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def read_npy(path: Path) -> NDArray[Any]:
     """The array in a .npy file."""
-    try:
-        field: NDArray[Any] = np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise FailureError(f"{path} is not a readable .npy file: {error}") from None
-    except EOFError:
-        raise FailureError(f"{path} is not a readable .npy file: it is empty or cut short") from None
-    return field
+    with open(path, "rb") as file:  # np.load takes .npz files, too, whatever their name
+        try:
+            return np.lib.format.read_array(file, allow_pickle=False)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # a damaged header is read as Python code, and that may fail in any way
+            raise FailureError(f"{path} is not a readable .npy file: {error}") from None
 
 
 def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
