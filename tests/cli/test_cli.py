@@ -302,6 +302,42 @@ def test_output_has_ordinary_permissions(run, folder):
     assert stat.S_IMODE((folder / "x.npy.cusz").stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("command", ["compress", "decompress"])
+def test_a_pipe_as_output_stays_one(run, folder, command):
+    """So does a device: /dev/null, as root, would become a file that everybody's output goes to."""
+    run("compress", "x.npy", "--eb", "1e-3")
+    archive = (folder / "x.npy.cusz").read_bytes()
+    os.mkfifo(folder / "pipe")
+    words = ("compress", "x.npy", "--eb", "1e-3") if command == "compress" else ("decompress", "x.npy.cusz")
+    assert fails(run(*words, "-o", "pipe"), 2, "pipe exists: use --force to overwrite it")
+    reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, cwd=folder)
+    try:
+        assert run(*words, "-o", "pipe", "--force")[0] == 0
+        written = reader.communicate(timeout=30)[0]
+    finally:
+        reader.kill()
+        reader.wait()
+    assert written == (archive if command == "compress" else cusz.decompress(archive).tobytes())
+    assert stat.S_ISFIFO((folder / "pipe").stat().st_mode)
+
+
+def test_a_link_as_output_stays_one(run, folder):
+    """What it leads to, perhaps on a larger disk, is written, whether there is anything yet or not."""
+    (folder / "elsewhere").mkdir()
+    (folder / "x.cusz").symlink_to("elsewhere/x.cusz")
+    for eb in (1e-3, 1e-2):
+        assert run("compress", "x.npy", "--eb", eb, "-o", "x.cusz", "--force")[0] == 0
+        assert (folder / "x.cusz").is_symlink()
+        assert (folder / "elsewhere/x.cusz").read_bytes() == cusz.compress(X, eb)
+    assert [path.name for path in (folder / "elsewhere").iterdir()] == ["x.cusz"]
+
+
+def test_output_may_have_the_longest_name(run, folder):
+    name = "x" * 250 + ".cusz"
+    assert run("compress", "x.npy", "--eb", "1e-3", "-o", name)[0] == 0
+    assert (folder / name).read_bytes() == cusz.compress(X, 1e-3)
+
+
 @pytest.fixture
 def operator_package(monkeypatch):
     """The operator's commands, over an operator that needs no ADIOS2."""

@@ -204,8 +204,15 @@ def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    """A file that appears under its name only when it is complete. What is no file, such as a pipe or a device, is
+    written to, and so is what a link leads to."""
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:
+            yield file
+        return
+    path = Path(os.path.realpath(path))
+    # The beginning of its name: the whole may be as long as names can be.
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:32]}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
