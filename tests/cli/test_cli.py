@@ -338,6 +338,29 @@ def test_output_may_have_the_longest_name(run, folder):
     assert (folder / name).read_bytes() == cusz.compress(X, 1e-3)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_is_closed(folder, closed):
+    """As for programs that a daemon starts."""
+    command = f"{sys.executable} -m cusz_core compress x.npy --eb 1e-3 {closed}"
+    assert support.run(["sh", "-c", command], cwd=folder).stderr == ""
+    assert (folder / "x.npy.cusz").read_bytes() == cusz.compress(X, 1e-3)
+    failed = support.run(["sh", "-c", f"{sys.executable} -m cusz_core inspect missing {closed}"], cwd=folder, status=1)
+    assert failed.stderr in ("", "cusz: error: No such file or directory: missing\n")
+
+
+def test_names_that_standard_output_cannot_say(folder):
+    """Bytes that are no UTF-8, which Linux allows, and letters that a locale does not have."""
+    name = os.fsdecode(b"\xff\xc3\xa9.npy")
+    shutil.copy(folder / "x.npy", name)
+    for encoding in ("utf-8", "ascii"):
+        command = [sys.executable, "-m", "cusz_core", "compress", name, "--eb", "1e-3", "--force"]
+        done = subprocess.run(
+            command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b".npy.cusz: 96 kB -> " in done.stdout
+
+
 @pytest.fixture
 def operator_package(monkeypatch):
     """The operator's commands, over an operator that needs no ADIOS2."""

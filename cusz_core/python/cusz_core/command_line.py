@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import re
@@ -122,6 +123,7 @@ def exit_code_of(program: str, work: Callable[[], int]) -> int:
         print(f"{program}: error: {' '.join(text.split())}", file=sys.stderr)
         return code
 
+    _repair_standard_streams()
     try:
         code = work()
         sys.stdout.flush()
@@ -142,6 +144,16 @@ def exit_code_of(program: str, work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         report("interrupted", EXIT_FAILURE)
         return 130
+
+
+def _repair_standard_streams() -> None:
+    """Those that are closed lead nowhere: the next file to be opened would take their number, and get what is printed.
+    And whatever is printed can be, such as names of files that are not in the stream's encoding."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (stays open)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 # ---------------------------------------------------------------------------------------------- options and values
