@@ -361,6 +361,20 @@ def test_names_that_standard_output_cannot_say(folder):
         assert b".npy.cusz: 96 kB -> " in done.stdout
 
 
+def test_an_archive_from_a_pipe_is_checked(folder):
+    archive = cusz.compress(X, 1e-3)
+    for end, code in ((archive[-1], 0), (archive[-1] ^ 1, 1)):
+        done = subprocess.run(
+            [sys.executable, "-m", "cusz_core", "inspect", "--check", "/dev/stdin"],
+            input=archive[:-1] + bytes([end]),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == code
+        assert (b"(verified)" in done.stdout) == (code == 0)
+        assert (b"corrupt archive: " in done.stderr) == (code == 1)
+
+
 @pytest.fixture
 def operator_package(monkeypatch):
     """The operator's commands, over an operator that needs no ADIOS2."""

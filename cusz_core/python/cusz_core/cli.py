@@ -263,8 +263,8 @@ def _inspect(options: argparse.Namespace) -> int:
     with _mapped(path) as archive:
         info = inspect(archive)
         levels = preview.levels(archive)
-    if options.check:
-        codec.check(path.read_bytes())
+        if options.check:
+            codec.check(archive)
     if options.json:
         print_json({**info.to_dict(), "levels": [dataclasses.asdict(level) for level in levels]})
         return 0
