@@ -21,6 +21,9 @@ constexpr std::uint64_t few_values = 1 << 16; // looked at to find out whether a
 constexpr std::size_t max_whole_trials = 8;   // fields that jump need more than one or two
 constexpr double psnr_margin = 1e-6;          // dB: whoever adds up the errors in another order must reach it, too
 
+// A sum of squares below this may lack errors whose squares are too small for a double, far below the bound as they are.
+constexpr double least_sum = 1e-270;
+
 // Edges of a sample's boxes, by the number of dimensions, slowest first. Tiles of the Lorenzo codec are independent
 // of each other, so many small boxes say most. With the spline codec a box is worse off at each of its borders.
 constexpr std::uint64_t small_boxes[4][4] = {{16384}, {64, 64}, {16, 32, 32}, {1, 16, 32, 32}};
@@ -124,12 +127,24 @@ double sum_of_squares(cusz_dtype dtype, const void* original, const void* decode
     });
 }
 
+// The largest error of finite values.
+double largest_error(cusz_dtype dtype, const void* original, const void* decoded, std::uint64_t n) {
+    return with_values(dtype, original, [&](const auto* a) {
+        const auto* const b = static_cast<decltype(a)>(decoded);
+        double largest = 0;
+        for (std::uint64_t i = 0; i < n; ++i)
+            if (std::isfinite(a[i]))
+                largest = std::max(largest, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+        return largest;
+    });
+}
+
 // One field and what is sought for it.
 struct Sought {
     const Workers& workers; // on the CPU
     Coding coding;          // with an absolute bound
     ValueRange range;
-    bool needs_psnr;
+    Goal goal;
 
     Coding with(double eb) const {
         Coding own = coding;
@@ -148,19 +163,29 @@ struct Sought {
         Result result{write_archive(workers, layout, with(eb), {field}, {archive}), 0, 0};
         const Frame frame = parse(archive, archive, result.bytes);
         result.once = frame.header_bytes + frame.model.size();
-        if (!needs_psnr) return result;
+        if (!goal.is_psnr) return result;
         result.psnr = std::numeric_limits<double>::infinity();
         if (frame.kind == CUSZ_KIND_RAW) return result;
         void* const decoded = workers.scratch.decoded.reserve(static_cast<std::size_t>(layout.bytes()));
         read_archive(workers, frame, {frame.body}, {decoded});
         const double sum = sum_of_squares(layout.dtype, field, decoded, layout.values, eb);
-        const double half_range = range.max / 2 - range.min / 2;
-        if (sum > 0) {
-            const double log_rmse = std::log10(eb) + 0.5 * std::log10(sum / static_cast<double>(n_valid));
-            result.psnr = half_range > 0 ? 20 * (std::log10(half_range) + std::log10(2.0) - log_rmse) - psnr_margin
-                                         : -std::numeric_limits<double>::infinity();
+        if (sum > 0) result.psnr = psnr_of(sum, eb, n_valid);
+        if (sum < least_sum && result.psnr >= goal.target) {
+            const double largest = largest_error(layout.dtype, field, decoded, layout.values);
+            if (largest == 0) return result;
+            const double all = sum_of_squares(layout.dtype, field, decoded, layout.values, largest);
+            if (const double psnr = psnr_of(all, largest, n_valid); psnr < goal.target) result.psnr = psnr;
         }
         return result;
+    }
+
+private:
+    // sum: of squares over unit^2, more than 0.
+    double psnr_of(double sum, double unit, std::uint64_t n_valid) const {
+        const double half_range = range.max / 2 - range.min / 2;
+        const double log_rmse = std::log10(unit) + 0.5 * std::log10(sum / static_cast<double>(n_valid));
+        return half_range > 0 ? 20 * (std::log10(half_range) + std::log10(2.0) - log_rmse) - psnr_margin
+                              : -std::numeric_limits<double>::infinity();
     }
 };
 
@@ -205,7 +230,7 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
     const Workers on_cpu{workers.cpu, workers.cpu, scratch, workers.threads};
     const ValueRange range =
         workers.cpu.value_range(layout.dtype, layout.values, {field}, coding.special, workers.threads);
-    const Sought sought{on_cpu, coding, range, goal.is_psnr};
+    const Sought sought{on_cpu, coding, range, goal};
     const Sample sample = sample_of(on_cpu, layout, coding, field, range.n_valid);
 
     const auto raw_bytes = static_cast<double>(bytes);
