@@ -303,6 +303,14 @@ def test_what_is_refused() -> None:
         cusz.decompress(packed, level=1, max_bytes=4 * 150)
     with pytest.raises(cusz.ParameterError, match="dimensions"):
         cusz.levels_of_shape((1, 2, 3, 4, 5))
+    with pytest.raises(cusz.UnsupportedError, match="the field's size does not fit in 63 bits"):
+        cusz.levels_of_shape((2**40, 2**40))
+    for archive_bytes in (2**63, 2**64, 2**70):
+        with pytest.raises(cusz.ParameterError, match=r"archive_bytes is \d+; it must be less than 2\*\*63"):
+            cusz.decompress(archive, level=1, archive_bytes=archive_bytes)
+    for level in (0, 1):
+        with pytest.raises(cusz.UnsupportedError, match="out is a bytearray; it must be a numpy array"):
+            cusz.decompress_box(archive, (0, 0), out=bytearray(100), level=level)  # type: ignore[arg-type]
     with pytest.raises(cusz.CorruptArchiveError, match="not a cuSZ archive"):
         cusz.levels(bytes(200))
 

@@ -96,10 +96,16 @@ def output_type(
         raise ParameterError(f"out is read-only; {_wanted_field(dtype, shape)}")
 
 
-def output_box(out: object, dtype: np.dtype[Any], count: tuple[int, ...]) -> None:
-    """Refuses an `out` that a box of a field of this dtype cannot be decompressed into."""
+def shape_of_output(out: object) -> tuple[int, ...]:
+    """The extents of an `out` for a box; UnsupportedError if it is not an array."""
     if not isinstance(out, np.ndarray):
         raise UnsupportedError(f"out is {describe(out)}; it must be a numpy array")
+    shape: tuple[int, ...] = out.shape
+    return shape
+
+
+def output_box(out: NDArray[Any], dtype: np.dtype[Any], count: tuple[int, ...]) -> None:
+    """Refuses an `out` that a box of a field of this dtype cannot be decompressed into."""
     if out.dtype != dtype:
         raise UnsupportedError(f"out has dtype {out.dtype.str} ({out.dtype.name}); this archive needs {dtype.name}")
     if out.shape != count:

@@ -467,18 +467,21 @@ def decompress_box(
     if isinstance(source, device_memory.DeviceView):
         raise UnsupportedError("a box is decoded in host memory: copy the archive there, or use decompress")
     first = arguments.extents(start, "start")
+    shape_of_out = None if out is None else arguments.shape_of_output(out)
     if level != 0 or archive_bytes is not None:
         if count is not None:
             wanted: tuple[int, ...] | None = arguments.extents(count, "count")
         else:
-            wanted = out.shape if out is not None else None
+            wanted = shape_of_out
         return preview.decompress_level(archive, level, archive_bytes, first, wanted, out=out, threads=threads)  # type: ignore[no-any-return]
     dtype_id, shape = _native.layout(source, device_memory.HERE)
     dtype = arguments.dtype_of(dtype_id)
-    if count is None:
-        extent = out.shape if out is not None else tuple(max(n - s, 0) for s, n in zip(first, shape, strict=False))
-    else:
+    if count is not None:
         extent = arguments.extents(count, "count")
+    elif shape_of_out is not None:
+        extent = shape_of_out
+    else:
+        extent = tuple(max(n - s, 0) for s, n in zip(first, shape, strict=False))
     if not len(first) == len(extent) == len(shape) or any(
         s + c > n for s, c, n in zip(first, extent, shape, strict=True)
     ):

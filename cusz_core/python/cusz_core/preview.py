@@ -80,10 +80,12 @@ def levels_of_shape(shape: Sequence[int]) -> tuple[Level, ...]:
 
     Raises:
         ParameterError: not one to four extents.
+        UnsupportedError: a field whose size does not fit in 63 bits.
     """
     extents = arguments.extents(shape, "shape")
     if not 1 <= len(extents) <= _native.MAX_NDIM:
         raise ParameterError(f"shape {extents} has {len(extents)} dimensions; 1 to {_native.MAX_NDIM} are accepted")
+    _native.max_archive_bytes(_native.F64, extents)  # its error says more
     number = _native.level_of_shape(extents, 0)[0]
     found = [_native.level_of_shape(extents, k)[1:] for k in range(number)]
     return tuple(Level(k, of_level, step, False, 0, 0) for k, (of_level, step) in enumerate(found))
@@ -156,7 +158,10 @@ def decompress_level(
 
 def _length(source: Any, archive_bytes: int | None) -> int:
     if archive_bytes is not None:
-        return arguments.bytes_limit(archive_bytes, "archive_bytes")
+        length = arguments.bytes_limit(archive_bytes, "archive_bytes")
+        if length >= 2**63:
+            raise ParameterError(f"archive_bytes is {length}; it must be less than 2**63")
+        return length
     if isinstance(source, device_memory.DeviceView):
         return math.prod(source.shape)
     return memoryview(source).nbytes
