@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,29 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "another type": (IDS.astype(np.float32), {}, cusz_core.ParameterError, "is float32, 1 dimensions, and was int64"),
     "one value of an array": (1, {}, cusz_core.ParameterError, "is one value of int64 on rank 0, and int64, 1 dimens"),
 }
+
+
+@pytest.mark.parametrize("is_in_one_step", [False, True])
+@pytest.mark.parametrize("other", [X, 0.5, "text"], ids=["array", "number", "text"])
+def test_no_other_variable_has_the_name_of_a_complex_one(other: Any, is_in_one_step: bool, tmp_path: Path) -> None:
+    """A Reader would not find it."""
+    for order in (1, -1):
+        first, then = (X * 1j, other)[::order]
+        with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+            steps = [[first, then]] if is_in_one_step else [[first], [then]]
+            message = "'psi' is of complex numbers, and another one of this name"
+            for number, together in enumerate(steps):
+                is_wrong = number == len(steps) - 1
+                with pytest.raises(cusz_core.ParameterError, match=message) if is_wrong else nullcontext(), out.step():
+                    for value in together:
+                        out.put("psi", value)
+            with out.step():
+                out.put("psi", first)
+        with cz.Reader(tmp_path / "run.bp") as run:
+            assert len(run) == (1 if is_in_one_step else 2)
+            for step in run:
+                got = step.read("psi")
+                assert got == first if isinstance(first, (str, float)) else np.abs(got - first).max() <= 2e-3
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -848,6 +848,69 @@ def test_types_cannot_change_by_appending(engine: Any, tmp_path: Path) -> None:
             assert step.read("name") == "box"
 
 
+GIVEN = {
+    "float32": support.smooth((20, 30), support.F32),
+    "float16": support.smooth((20, 30), support.F32).astype(np.float16),
+    "complex64": support.smooth((20, 30), support.F32).astype(np.complex64),
+    "uint8": np.arange(600).reshape(20, 30).astype(np.uint8),
+    "bool": np.arange(600).reshape(20, 30) % 7 == 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("was", "then"),
+    [
+        *[("float32", "float16"), ("float16", "float32"), ("uint8", "bool"), ("bool", "uint8")],
+        *[("float32", "complex64"), ("complex64", "float32")],
+    ],
+)
+def test_what_a_variable_was_given_as_cannot_change_by_appending(
+    was: str, then: str, engine: Any, tmp_path: Path
+) -> None:
+    """They are stored alike, and a Reader would give back all steps as one of the two: beyond the bound, or not at
+    all."""
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-6, engine=engine) as out, out.step():
+        out.put("x", GIVEN[was])
+    out = cz.Writer(path, eb=1e-6, engine=engine, append=True)
+    message = f"'x' is {was} in the file, and would be {then} in what is appended"
+    if "complex64" in (was, then):
+        message = "'x' is of complex numbers, and another one of this name is float32"
+    with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
+        out.put("x", GIVEN[then])
+    with cz.Writer(path, eb=1e-6, engine=engine, append=True) as out, out.step():
+        out.put("x", GIVEN[was])
+    with cz.Reader(path) as run:
+        steps = [step for step in run if "x" in step]  # BP4 keeps the step that failed, without variables
+        assert len(steps) == 2
+        for step in steps:
+            assert step.dtype("x") == was
+            assert np.abs(step.read("x").astype(np.complex128) - GIVEN[was]).max() <= 2e-6
+
+
+@pytest.mark.parametrize("is_value", [False, True])
+def test_an_array_and_one_value_cannot_follow_each_other_by_appending(
+    is_value: bool, engine: Any, tmp_path: Path
+) -> None:
+    """What is appended would not be found, and in BP4 neither would what was there."""
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F64)
+    was, then = ("one value", "an array")[:: 1 if is_value else -1]
+    with cz.Writer(path, eb=1e-3, engine=engine) as out, out.step():
+        out.put("x", 0.5 if is_value else x)
+        out.put("y", x)
+    out = cz.Writer(path, eb=1e-3, engine=engine, append=True)
+    message = f"'x' is {was} in the file, and would be {then} in"
+    with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
+        out.put("x", x if is_value else 0.5)
+    with cz.Writer(path, eb=1e-3, engine=engine, append=True) as out, out.step():
+        out.put("x", 0.5 if is_value else x)
+    with cz.Reader(path) as run:
+        steps = [step for step in run if "x" in step]
+        assert len(steps) == 2
+        for step in steps:
+            assert np.abs(step.read("x") - (0.5 if is_value else x)).max() <= 1e-3
+
+
 def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) -> None:
     """In BP4, as its first array is empty."""
     with Program(tmp_path / "run.bp", "BP4") as program:

@@ -436,14 +436,18 @@ class AsStored(NamedTuple):
         dtype: the name of that of its values, or "text".
         by_operator: whether this package's operator stores them, at the last step at which an array has some; None for
             single values, arrays that never have any, and those that ADIOS2 cannot read.
+        given: the type as which a Reader gives them back: another one than `dtype` for what a Writer has converted.
+        is_value: whether it is one value; None where BP4 does not tell.
     """
 
     dtype: str
     by_operator: bool | None
+    given: str
+    is_value: bool | None
 
 
 def variables_in(path: str) -> dict[str, AsStored]:
-    """The variables of a file that a Writer could continue, besides complex ones.
+    """The variables of a file that a Writer could continue; complex ones of a Writer as the two that store them.
 
     Raises:
         CuszError: the file cannot be read.
@@ -451,16 +455,18 @@ def variables_in(path: str) -> dict[str, AsStored]:
     found = {}
     contents = Contents(path, None, None, None, threads=1, cache_bytes=0)
     try:
-        for name, entry in contents.entries().items():
-            if entry.stored != (name,) or entry.type not in {*FLOATS, *INTEGERS, "string"}:
+        entries = contents.entries()
+        wholes = {part: entry for entry in entries.values() if len(entry.stored) > 1 for part in entry.stored}
+        for name, entry in entries.items():
+            if entry.stored != (name,) or entry.type not in DTYPES:
                 continue
-            if entry.type == "string":
-                found[name] = AsStored("text", None)
-                continue
+            dtype = "text" if entry.type == "string" else DTYPES[entry.type].name
             by_operator = None
-            with contextlib.suppress(UnsupportedError):  # in BP4, if its first array is empty
-                by_operator = _is_stored_by_operator(contents, name, entry.type)
-            found[name] = AsStored(DTYPES[entry.type].name, by_operator)
+            if entry.type in {*FLOATS, *INTEGERS}:
+                with contextlib.suppress(UnsupportedError):  # in BP4, if its first array is empty
+                    by_operator = _is_stored_by_operator(contents, name, entry.type)
+            given = wholes.get(name, entry).given or dtype
+            found[name] = AsStored(dtype, by_operator, given, contents.input.is_value(name))
     finally:
         contents.close(None)
     return found
@@ -468,9 +474,9 @@ def variables_in(path: str) -> dict[str, AsStored]:
 
 def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool | None:
     """None if it never has values, or is one value."""
+    if contents.input.is_value(name):
+        return None
     for step in sorted(contents.input.steps_of(name), reverse=True):
-        if contents.input.shape(name, step) == ():
-            return None
         blocks = contents.blocks(name, step)
         if not len(blocks.filled):
             continue

@@ -265,6 +265,15 @@ class Input:
         told = self._told_step_by_step()
         return told[step].get(name, shape) if step < len(told) else shape
 
+    def is_value(self, name: str) -> bool | None:
+        """Whether a variable of a file is one value; None where BP4 does not tell (`_shape_of_bp4`)."""
+        with self._lock, self._calling(f"tell the shape of {name!r} in"):
+            if not self._is_bp4:
+                return bool(self._variable(name).shape_id().name == "GlobalValue")
+            with contextlib.suppress(UnsupportedError):
+                return self.shape(name, max(self.steps_of(name))) == ()
+            return None
+
     def _shape_of_bp4(self, name: str, variable: Any, step: int) -> Extents:
         """BP4 marks a block whose extents are all 0 as it marks a single value, and its reader then takes the shape of
         another step; if such a block is a variable's first, it reads none of the others as it should."""

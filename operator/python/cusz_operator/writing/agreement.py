@@ -18,7 +18,7 @@ from cusz_core.errors import ParameterError
 
 from ..reading.contents import AsStored
 from ..tables.boxes import Extents
-from ..tables.representation import float16_bound, is_exact, is_packed
+from ..tables.representation import PARTS, float16_bound, is_exact, is_packed
 from .goals import Wanted
 
 # Written in addition to the archives: padding and metadata of every block and rank, and finally an index and a profile.
@@ -255,7 +255,7 @@ def values_of(
             was = "an array" if name in arrays else f"{known[name]} in earlier steps"
             raise ParameterError(f"{what} is {kind} on rank {rank}, and {was}")
         if name in in_file:
-            _require_type(value.dtype, in_file[name], what)
+            _require_type(value.dtype, value.dtype, True, in_file[name], what)
     return tuple(first.value for first, *_ in told.values())
 
 
@@ -307,12 +307,47 @@ def kind_of(block: Description) -> str:
     return f"{block.given}, {len(block.shape)} dimensions{packed}"
 
 
-def _require_type(dtype: str, in_file: AsStored, what: str) -> None:
-    """Refuses what ADIOS2 writes, and cannot read: in BP4 not even the file."""
-    if dtype != in_file.dtype:
+def require_distinct(
+    arrays: Mapping[str, Description],
+    values: Iterable[Value],
+    known: Mapping[str, str],
+    in_file: Mapping[str, AsStored],
+    where: str,
+) -> None:
+    """Refuses a variable that has the name of a complex one: a Reader would not find it.
+
+    Args:
+        arrays, values: of the step.
+        known: the kinds of variables in earlier steps.
+        in_file: variables in the file that is appended to.
+        where: what was being done, for messages.
+
+    Raises:
+        ParameterError: there is one.
+    """
+    kinds = {name: f"{own.given} in the file" for name, own in in_file.items()} | dict(known)
+    kinds |= {name: kind_of(block) for name, block in arrays.items()}
+    kinds |= {value.name: kind_of_value(value) for value in values}
+    parts = [name for name, own in in_file.items() if own.given != own.dtype] + [*known, *arrays]
+    for part in parts:
+        whole = part.removesuffix(PARTS[0])
+        if kinds[part].startswith("complex") and whole != part and whole in kinds:
+            raise ParameterError(
+                f"{where}: variable {whole!r} is of complex numbers, and another one of this name is {kinds[whole]}: "
+                "a variable cannot change its type"
+            )
+
+
+def _require_type(dtype: str, given: str, is_value: bool, in_file: AsStored, what: str) -> None:
+    """Refuses what ADIOS2 writes, and cannot read: in BP4 not even the file. And what a Reader would give back as the
+    type that the variable has in the file."""
+    if (dtype, given) != (in_file.dtype, in_file.given):
+        how = "which ADIOS2 could not read" if dtype != in_file.dtype else f"which would be read as {in_file.given}"
+        raise ParameterError(f"{what} is {in_file.given} in the file, and would be {given} in what is appended, {how}")
+    if in_file.is_value is not None and is_value != in_file.is_value:
+        was, would_be = ("one value", "an array")[:: 1 if in_file.is_value else -1]
         raise ParameterError(
-            f"{what} is {in_file.dtype} in the file, and would be {dtype} in what is appended, which ADIOS2 could not "
-            "read"
+            f"{what} is {was} in the file, and would be {would_be} in what is appended, which ADIOS2 could not read"
         )
 
 
@@ -321,7 +356,7 @@ def _require_as_in_file(block: Description, in_file: AsStored | None, what: str)
     operator at some steps alone."""
     if in_file is None:
         return
-    _require_type(np.dtype(block.dtype).name, in_file, what)
+    _require_type(np.dtype(block.dtype).name, block.given, False, in_file, what)
     is_integer = is_exact(np.dtype(block.dtype))
     is_stored = not is_integer or is_packed(block.parameters)
     if in_file.by_operator in (None, is_stored):

@@ -293,6 +293,7 @@ class Together:
                 arrays = agreement.arrays_of(heads, self.kinds, self.in_file, where)
                 layout = Layout(self._group, arrays, report.blocks)
             values = agreement.values_of(told, arrays, self.kinds, self.in_file, where)
+            agreement.require_distinct(arrays, values, self.kinds, self.in_file, where)
             kinds = _kinds_of(values)
             ranges = np.empty((len(arrays), 4))
             ranges[:, :3] = agreement.spans_of(layout.names, report.blocks, report.ranges)
