@@ -581,6 +581,89 @@ def test_lists_of_texts(tmp_path: Path) -> None:
         out.attribute("axes", ["x", "y"])
 
 
+@pytest.mark.parametrize("texts", [("x", "y"), np.array(["x", "y"])], ids=["tuple", "array"])
+def test_texts_that_are_no_list(texts: Any, tmp_path: Path) -> None:
+    """BP4 writes out of bounds for them, too."""
+    with cz.Writer(tmp_path / "five.bp", eb=1) as out:
+        out.attribute("axes", texts)
+    with adios2.FileReader(str(tmp_path / "five.bp")) as run:
+        assert run.read_attribute_string("axes") == ["x", "y"]
+    with (
+        cz.Writer(tmp_path / "four.bp", eb=1, engine="BP4") as out,
+        pytest.raises(cusz_core.UnsupportedError, match="BP4 cannot write"),
+    ):
+        out.attribute("axes", texts)
+
+
+def test_attributes_of_any_layout(engine: Any, tmp_path: Path) -> None:
+    """ADIOS2 takes the memory of an array as it is, even where its values are not next to each other."""
+    x = np.arange(24.0).reshape(4, 6)
+    given = {
+        **{"strided": x[0, ::2], "reversed": x[1, ::-1], "transposed": x.T, "column": x[:, 3]},
+        **{"big": np.arange(5, dtype=">i4"), "number": 2**63, "bool": True, "constant": np.broadcast_to(7.0, 3)},
+    }
+    with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
+        for name, value in given.items():
+            out.attribute(name, value)
+        with out.step():
+            out.put("T", np.ones(3))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        found = run.attributes
+    for name, value in given.items():
+        assert found[name].tolist() == np.ravel(value).tolist(), name
+
+
+def test_an_array_of_no_numbers_as_an_attribute(engine: Any, tmp_path: Path) -> None:
+    """BP4's reader gives back a number, whatever is in memory."""
+    with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
+        if engine == "BP4":
+            with pytest.raises(cusz_core.UnsupportedError, match="'none' is an array of no numbers, which BP4 cannot"):
+                out.attribute("none", np.empty(0))
+            return
+        out.attribute("none", np.empty(0))
+        with out.step():
+            out.put("T", np.ones(3))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert run.attributes["none"].shape == (0,)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\udcff"], ids=["NUL", "surrogate"])
+def test_a_text_that_adios2_does_not_store(text: str, engine: Any, tmp_path: Path) -> None:
+    """Of the first it stores what comes before the NUL; the second fails when the step is begun, and ends the file."""
+    with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
+        for name, value in ((text, np.ones(3)), ("title", text)):
+            with pytest.raises(cusz_core.ParameterError, match=r"is 'a\\"), out.step():
+                out.put(name, value)
+        for name, other in ((text, 1), ("title", text)):
+            with pytest.raises(cusz_core.ParameterError, match=r"is 'a\\"):
+                out.attribute(name, other)
+        with out.step():
+            out.put("title", "ab")
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert run["title"].read() == "ab"
+        assert run.attributes == {}
+
+
+@pytest.mark.parametrize("character", ["x", "ä"])
+def test_long_texts(character: str, engine: Any, tmp_path: Path) -> None:
+    """BP4 has 16 bits for their lengths; with a longer one, nothing of the file could be read any more."""
+    most = character * (65535 // len(character.encode()))
+    with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
+        out.attribute("text", most)
+        with out.step():
+            out.put("title", most)
+        too_long = pytest.raises(cusz_core.UnsupportedError, match=r"a text of 6553\d bytes, and with more than")
+        with too_long if engine == "BP4" else contextlib.nullcontext():
+            out.attribute("more", most + character)
+        with too_long if engine == "BP4" else contextlib.nullcontext(), out.step():
+            out.put("title", most + character)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert run.attributes["text"] == most
+        assert run[0].read("title") == most
+        if engine == "BP5":
+            assert run.attributes["more"] == run[1].read("title") == most + character
+
+
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "run.bp").write_text("", encoding="utf-8")
     with pytest.raises(cusz_core.ParameterError, match="a file is in the way"):

@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cusz_core import Parameters
-from cusz_core.errors import UnsupportedError
+from cusz_core.errors import ParameterError, UnsupportedError
 
 #: The types that are stored as others.
 CONVERTED = ("bool", "float16", "complex64", "complex128")
 #: What is added to the name of a complex variable for its parts.
 PARTS = ("/real", "/imag")
+_MAX_TEXT_OF_BP4 = 2**16 - 1  # bytes, of which it stores the number in 16 bits
 _FLOAT16 = np.finfo(np.float16)
 
 
@@ -70,12 +71,36 @@ def is_packed(parameters: Parameters) -> bool:
     return parameters.lossless != "none"
 
 
+def require_text(text: str, what: str, engine: str) -> None:
+    """Refuses a text of which ADIOS2 would store another one, or which would spoil the file.
+
+    Args:
+        what: it is, for messages.
+
+    Raises:
+        ParameterError, UnsupportedError: it cannot be stored.
+    """
+    try:
+        n_bytes = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ParameterError(f"{what} is {text!r:.100}, which is no valid Unicode text: {error}") from error
+    if "\0" in text:
+        raise ParameterError(f"{what} is {text!r:.100}, which ADIOS2 would end at the NUL character")
+    if engine == "BP4" and n_bytes > _MAX_TEXT_OF_BP4:
+        raise UnsupportedError(
+            f"{what} is a text of {n_bytes} bytes, and with more than {_MAX_TEXT_OF_BP4} a file of BP4 cannot be read "
+            "any more: use BP5"
+        )
+
+
 def one_value(value: Any) -> Any:
     """A number (numpy.generic) or a text that is one value, not an array; None for anything else.
 
     Raises:
-        UnsupportedError: a number that ADIOS2 has no type for.
+        UnsupportedError: a number that ADIOS2 has no type for, or one that is masked.
     """
+    if isinstance(value, np.ma.MaskedArray) and value.ndim == 0:
+        raise UnsupportedError("a masked value, whose mask would be lost: put a number, or none")
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, np.bool_)):

@@ -27,7 +27,7 @@ from ..parameters import define_operator
 from ..plugin import Plugin, keep_for_ever, without_colours
 from ..streams import told_apart
 from ..tables import blocktable, checks, statistics
-from ..tables.representation import PARTS, attribute_name, is_exact, is_packed
+from ..tables.representation import PARTS, attribute_name, is_exact, is_packed, require_text
 from .agreement import Description, Value
 from .blocks import Blocks
 from .compression import Compressed
@@ -129,8 +129,21 @@ class Output:
         Raises:
             UnsupportedError, ParameterError: it cannot be stored.
         """
+        what = f"the attribute {name!r}"
+        require_text(name, "the name of an attribute", self._engine_name)
+        if not isinstance(value, (str, list, bool)):
+            array = np.asarray(value)
+            # ADIOS2 takes the memory as it is.
+            value = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+            value = value.tolist() if value.dtype.kind == "U" else value
+        texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        for text in texts:
+            if isinstance(text, str):
+                require_text(text, what, self._engine_name)
         if self._engine_name == "BP4" and isinstance(value, list):
-            raise UnsupportedError(f"the attribute {name!r} is a list, which BP4 cannot write: pass a text or an array")
+            raise UnsupportedError(f"{what} is a list, which BP4 cannot write: pass a text or an array")
+        if self._engine_name == "BP4" and isinstance(value, np.ndarray) and value.size == 0:
+            raise UnsupportedError(f"{what} is an array of no numbers, which BP4 cannot write")
         try:
             self._io.define_attribute(name, value)
         except Exception as error:

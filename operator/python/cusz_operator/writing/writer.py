@@ -25,7 +25,7 @@ from ..plugin import plugin_path
 from ..ranks import Ranks
 from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
-from ..tables.representation import one_value
+from ..tables.representation import one_value, require_text
 from ..tables.representation import stored as as_stored
 from .agreement import Description, Opening, Openings, Value, bytes_needed, merged_openings, require_same_opening
 from .background import Background, Pending, failed
@@ -310,14 +310,20 @@ class Writer:
 
         Raises:
             UnsupportedError: a type or layout that is not accepted, or a bound for what is stored exactly.
-            ParameterError: no step is open, a value out of its legal range, or a block outside the global shape.
+                With BP4 also a text of more than 65535 bytes.
+            ParameterError: no step is open, a value out of its legal range, a text with a NUL character, or a block
+                outside the global shape.
         """
         _require_known("put", options)
         self._require_open()
         if not self._in_step:
             raise ParameterError("put needs an open step: with writer.step(): writer.put(...)")
-        if not isinstance(name, str) or not name or len(name.encode()) > 1000:
+        if not isinstance(name, str) or not name or len(name) > 1000:
             raise ParameterError(f"name is {embedding.describe(name)}; it must be a text of 1 to 1000 bytes")
+        if not name.isascii() or "\0" in name:
+            require_text(name, "name", self._engine)
+            if len(name.encode()) > 1000:
+                raise ParameterError(f"name is {embedding.describe(name)}; it must be a text of 1 to 1000 bytes")
         if blocktable.is_table(name):
             raise ParameterError(
                 f"{name!r} is the name of a block table: choose one that does not begin with "
@@ -331,6 +337,8 @@ class Writer:
         if value is not None:
             if own or shape is not None or start is not None or dims is not None:
                 raise ParameterError(f"{name!r} is one value, which is stored exactly and has no shape: put it alone")
+            if isinstance(value, str):
+                require_text(value, f"the value of {name!r}", self._engine)
             self._values.append(Value(name, value))
             return
         for stored in as_stored(name, array):
@@ -358,8 +366,9 @@ class Writer:
             value: a text, a list of texts (not with BP4), a number, or a numpy array of numbers.
 
         Raises:
-            UnsupportedError: a list of texts with BP4, which writes out of bounds there.
-            ParameterError: ADIOS2 refuses it, as it does a second value of another type.
+            UnsupportedError: with BP4 a list of texts, which writes out of bounds there, an array of no numbers, or a
+                text of more than 65535 bytes.
+            ParameterError: a text with a NUL character, or ADIOS2 refuses it, as it does another value later.
         """
         self._require_open().attribute(name, value)
 
