@@ -179,6 +179,27 @@ def test_the_bound_for_float16_holds_after_rounding(x: np.ndarray, eb: float, kn
         assert not support.violations(wide, back.astype(np.float64), eb)
 
 
+@pytest.mark.parametrize("fill", [-9999.0, 0.1, 1e20, math.nan])
+def test_the_fill_value_of_float16(fill: float, engine: Any, tmp_path: Path) -> None:
+    """An array of float16 that was filled with -9999 has -10000 there."""
+    x = np.linspace(1, 2, 600).astype(np.float16).reshape(20, 30)
+    with np.errstate(over="ignore"):
+        x[3:8, 5] = x[4, 10:20] = fill
+    with cz.Writer(tmp_path / "run.bp", eb=0.1, mode="rel", fill=fill, engine=engine) as out, out.step():
+        out.put("x", x)
+    filled = np.zeros(x.shape, bool)
+    filled[3:8, 5] = filled[4, 10:20] = True
+    with cz.Reader(tmp_path / "run.bp") as run:
+        got, table = run[0].read("x"), run[0].blocks("x")
+    assert np.array_equal(got[filled].view(np.uint16), x[filled].view(np.uint16))
+    assert (table["min"].item(), table["max"].item()) == (x[~filled].min(), x[~filled].max())
+    assert not support.violations(x[~filled].astype(np.float64), got[~filled].astype(np.float64), 0.1)
+
+
+class MaskedByUser(np.ma.MaskedArray):  # type: ignore[type-arg]
+    """A masked array of a user's own."""
+
+
 IDS = np.arange(10)
 FLAT = np.zeros((2, 3))
 REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
@@ -189,6 +210,11 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "a large integer": (2**70, {}, cusz_core.UnsupportedError, "no number that ADIOS2 can store"),
     "long doubles": (IDS.astype(np.longdouble), {}, cusz_core.UnsupportedError, "float128"),
     "texts": (np.array(["a"]), {}, cusz_core.UnsupportedError, "dtype <U1"),
+    "masked": (np.ma.array(IDS, mask=IDS > 5), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
+    "masked otherwise": (MaskedByUser(IDS, mask=IDS > 5), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
+    "masked bools": (MaskedByUser(IDS > 5, mask=IDS > 5), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
+    "a masked value": (np.ma.masked, {}, cusz_core.UnsupportedError, "whose mask would be lost"),
+    "one integer, masked": (np.ma.array(3, mask=True), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
     "foreign bytes": (IDS.astype(">i4"), {}, cusz_core.UnsupportedError, "foreign byte order"),
     "too few names": (FLAT, {"dims": ("x",)}, cusz_core.ParameterError, "2 different names"),
     "a name twice": (FLAT, {"dims": ("x", "x")}, cusz_core.ParameterError, "2 different names"),

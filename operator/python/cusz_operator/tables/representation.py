@@ -100,7 +100,7 @@ def one_value(value: Any) -> Any:
         UnsupportedError: a number that ADIOS2 has no type for, or one that is masked.
     """
     if isinstance(value, np.ma.MaskedArray) and value.ndim == 0:
-        raise UnsupportedError("a masked value, whose mask would be lost: put a number, or none")
+        raise UnsupportedError("one value of a masked array, whose mask would be lost: put a number, or nothing")
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, np.bool_)):
@@ -136,6 +136,12 @@ def stored(name: str, array: Any) -> list[Stored]:
         parts = (array.real, array.imag)
         return [Stored(name + suffix, part, given) for suffix, part in zip(PARTS, parts, strict=True)]
     return [Stored(name, array, given)]
+
+
+def float16_of(value: float) -> float:
+    """The value of float16 that is nearest to a number: what an array that was filled with it has."""
+    with np.errstate(over="ignore"):
+        return float(np.float16(value))
 
 
 def float16_bound(eb: float, largest: float) -> float:

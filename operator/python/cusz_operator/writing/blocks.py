@@ -157,7 +157,7 @@ def prepare(
 
 def _placed(array: Any, what: str) -> tuple[Any, np.dtype[Any], Extents, int]:
     """A block's array as it will be stored, its type and extents, and its device (-1: host memory)."""
-    if isinstance(array, np.ndarray) and type(array) is not np.ma.MaskedArray and is_exact(array.dtype):
+    if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) and is_exact(array.dtype):
         if not 1 <= array.ndim <= MAX_NDIM:
             raise UnsupportedError(f"{what} has {array.ndim} dimensions; accepted are 1 to {MAX_NDIM}")
         if not array.dtype.isnative:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from cusz_core.parameters import TABLE, WORK, Lossless, Parameters
 
 from ..names import deciding, fits, listed, meant
 from ..reading.contents import AsStored
-from ..tables.representation import Stored, is_exact
+from ..tables.representation import Stored, float16_of, is_exact
 from .agreement import Description
 from .goals import GOALS, LIMITS, STEP, Wanted, layered, wanted_of
 
@@ -102,7 +103,7 @@ class Settings:
         is_integer = is_exact(getattr(stored.array, "dtype", None))
         # Texts, because equal numbers may differ: zeros of either sign, for example. And of Python's own numbers and
         # texts alone: others may not tell all of their digits.
-        key = (stored.name, is_integer, *((option, repr(value)) for option, value in own.items()))
+        key = (stored.name, stored.given, is_integer, *((option, repr(value)) for option, value in own.items()))
         if any(type(value) not in (int, float, str) for value in own.values()):
             return self._new(stored, name, own, is_integer)
         if key not in self._made:
@@ -128,7 +129,10 @@ class Settings:
             )
         if len(self._made) > _MAX_SETTINGS:  # bounds may change from step to step
             self._made.clear()
-        return _parameters(merged), wanted
+        parameters = _parameters(merged)
+        if stored.given == "float16" and parameters.fill is not None:
+            parameters = dataclasses.replace(parameters, fill=float16_of(parameters.fill))
+        return parameters, wanted
 
     def _packing(self, name: str) -> Lossless:
         """How integers are stored if nothing is said: packed, as by the plugin, unless the file has them otherwise."""
