@@ -581,6 +581,47 @@ def test_lists_of_texts(tmp_path: Path) -> None:
         out.attribute("axes", ["x", "y"])
 
 
+@pytest.mark.parametrize(
+    ("engine", "modes"),
+    [("BP5", {}), ("BP5", {"overlap": True}), ("BP5", {"asynchronous": True}), ("BP4", {}), ("BP4", {"overlap": True})],
+    ids=["BP5", "BP5-overlap", "BP5-asynchronous", "BP4", "BP4-overlap"],
+)
+def test_a_program_that_goes_to_another_folder(
+    engine: Any, modes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path stays the one that it was, though files are opened only when they are needed."""
+    ids = np.arange(600).reshape(20, 30)
+    x = support.smooth((20, 30), support.F32)
+    for folder in ("a", "b", "link"):  # the same names of files in all of them
+        (tmp_path / folder).mkdir()
+    (tmp_path / "a" / "deep").mkdir()
+    (tmp_path / "link" / "deep").symlink_to(tmp_path / "a" / "deep")
+    for number, folder in enumerate(("a", "b", "link")):
+        monkeypatch.chdir(tmp_path / folder)
+        with cz.Writer("run.bp", eb=1e-3, engine=engine, **modes) as out:
+            for n in range(3):
+                with out.step():
+                    out.put("ids", ids + 1000 * number + n, lossless="none")
+                    out.put("x", x + 1000 * number + n)
+                monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path / "link")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "link"]
+    with cz.Reader("deep/../run.bp") as run:  # of a
+        blocks = cz.inspect_bp("deep/../run.bp", check=True)
+        monkeypatch.chdir(tmp_path / "b")
+        for step in run:
+            assert np.array_equal(step.read("ids"), ids + step.index)
+            assert np.abs(step.read("x") - (x + step.index)).max() <= 1e-3
+            assert step.verify("x") == 1
+        found = list(blocks)
+    assert len(found) == 6
+    assert not [block for block in found if "error" in block]
+    assert {block["max"] for block in found if block["variable"] == "ids"} == {599.0, 600.0, 601.0}
+    checked = (tmp_path / "a" / "run.bp" / "cusz.checks").read_bytes()
+    assert len(checked.splitlines()) == 4
+    assert b'"md.idx"' in checked.splitlines()[-1]
+
+
 @pytest.mark.parametrize("texts", [("x", "y"), np.array(["x", "y"])], ids=["tuple", "array"])
 def test_texts_that_are_no_list(texts: Any, tmp_path: Path) -> None:
     """BP4 writes out of bounds for them, too."""

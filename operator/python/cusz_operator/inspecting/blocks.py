@@ -167,6 +167,7 @@ class OpenFile:
             FileNotFoundError, CorruptArchiveError, PluginError, UnsupportedError: as for `inspect_bp`.
         """
         self._path = os.fspath(path)
+        self._absolute = os.path.join(os.getcwd(), self._path)  # the program may go to another folder
         if not Path(self._path).exists():
             raise FileNotFoundError(f"{self._path!r} does not exist")
         self.table_checks = checks.verify(Path(self._path))
@@ -241,7 +242,7 @@ class OpenFile:
         with calling_adios2(f"open {self._path!r}"):
             io = self.adios2.Adios().declare_io("cusz_inspect")
             io.set_parameters({"OpenTimeoutSecs": "1"})
-            engine = io.open(self._path, self.adios2.Mode.Read)
+            engine = io.open(self._absolute, self.adios2.Mode.Read)
         with closing(engine.close, self._path):
             while (number := self._next(engine)) is not None:
                 if wanted is None or number in wanted:

@@ -160,7 +160,7 @@ class Contents:
         self._lock = threading.RLock()  # of what is kept here
         self._checks = {} if is_stream else checks.verify(Path(path))
         self.input = Input(path, comm, engine, parameters)
-        self._data = DataFiles(Path(path)) if self._checks else None
+        self._data = DataFiles(Path(self.input.absolute)) if self._checks else None
         self.reads_files = self._data is not None
         self._captured_bytes = 0
         self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it

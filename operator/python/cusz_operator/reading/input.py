@@ -82,6 +82,8 @@ class Input:
             CuszError: ADIOS2 cannot open it.
         """
         self.path = path
+        #: ADIOS2 opens files when they are needed, and the program may go to another folder.
+        self.absolute = path if engine == "SST" else os.path.join(os.getcwd(), path)
         self.is_stream = engine == "SST"
         self.current: int | None = None  # the open step of a stream
         self._failure: str | None = None  # of a request to a stream
@@ -105,7 +107,7 @@ class Input:
         with contextlib.ExitStack() as stack:
             for stream_comm in together:
                 stack.enter_context(told_apart(adios2, stream_comm, self._parameters))
-            self._engine: Any = self._attempt("open", lambda: self._io.open(path, mode, *together))
+            self._engine: Any = self._attempt("open", lambda: self._io.open(self.absolute, mode, *together))
         with self._calling("count the steps of"):
             self.n_steps = 0 if self.is_stream else int(self._engine.steps())
             self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
@@ -445,7 +447,7 @@ class Input:
             with self._calling("look at the steps of"):
                 io = self._declare("cusz_steps")
                 try:
-                    engine = self._attempt("open", lambda: io.open(self.path, self._adios2.Mode.Read))
+                    engine = self._attempt("open", lambda: io.open(self.absolute, self._adios2.Mode.Read))
                     with closing(engine.close, self.path):
                         while len(found) < self.n_steps and (
                             engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK

@@ -34,7 +34,12 @@ from .compression import Compressed
 
 
 class Output:
-    """An engine that writes archives and block tables."""
+    """An engine that writes archives and block tables.
+
+    Attributes:
+        absolute: the path of a file.
+        has_statistics: ADIOS2 keeps minimum and maximum of blocks.
+    """
 
     def __init__(self, adios2: Any, path: str, engine: str, comm: Any) -> None:
         """
@@ -46,7 +51,7 @@ class Output:
         """
         self._adios2 = adios2
         self._path = path
-        self._absolute = os.path.abspath(path)  # the program may go to another folder
+        self.absolute = os.path.join(os.getcwd(), path)  # the program may go to another folder
         self._engine_name = engine
         self._comm = [] if comm is None else [comm]
         self._engine: Any = None
@@ -94,9 +99,11 @@ class Output:
             with contextlib.ExitStack() as stack:
                 for comm in [] if self.is_file else self._comm:
                     stack.enter_context(told_apart(self._adios2, comm, parameters))
-                self._engine = self._io.open(self._path, mode, *self._comm)
+                # The path of a burst buffer is put before that of the file.
+                path = self.absolute if self.is_file and not self._is_drained else self._path
+                self._engine = self._io.open(path, mode, *self._comm)
             if record_checks and self.is_file:
-                self._checks = checks.Recorder(Path(self._path), append)
+                self._checks = checks.Recorder(Path(self.absolute), append)
         except Exception as error:
             raise converted(error, "cannot open it") from error
 
@@ -116,7 +123,7 @@ class Output:
             return contextlib.nullcontext()
         patience = ranks.PATIENCE + max(ranks.PATIENCE / 10, 2.0)
         return self.plugin.watch(
-            self._absolute,
+            self.absolute,
             patience,
             f"cusz_operator: {self._path!r}: {what}: ADIOS2 does not come back, and nothing in the folder has changed "
             f"for {patience:g} s: it has failed on a rank, and left all of them waiting. (Is the disk full, or a "

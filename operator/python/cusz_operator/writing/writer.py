@@ -597,7 +597,7 @@ class Writer:
         free = math.inf
         try:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
-                free = free_bytes(self._path)
+                free = free_bytes(self._require_open().absolute)
         except Exception as caught:
             error = caught
         where = self._not_written()
