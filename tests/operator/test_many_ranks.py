@@ -218,7 +218,7 @@ def test_the_program_does_not_wait_for_checksums_of_much_metadata(
         return plain(*arguments)
 
     monkeypatch.setattr(checks, "_crc_of", slow)
-    recorder = checks.Recorder(tmp_path, append=False)
+    recorder = checks.Recorder(tmp_path, kept_steps=0)
     grow(tmp_path, 400_000)
     recorder.record(0, {"U": 1})
     assert not (tmp_path / checks.CHECKS_FILE).read_bytes()
@@ -238,7 +238,7 @@ def test_the_program_does_not_wait_for_checksums_of_much_metadata(
 
 
 def test_checksums_end_where_metadata_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = checks.Recorder(tmp_path, append=False)
+    recorder = checks.Recorder(tmp_path, kept_steps=0)
     grow(tmp_path, 500_000)
     recorder.record(0, {"U": 1})
     recorder._wait()

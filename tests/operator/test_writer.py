@@ -1048,6 +1048,48 @@ def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) 
         assert np.abs(run[2].read("y") - y).max() <= 1e-3
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2, 3, -2])
+def test_steps_that_are_dropped_by_appending(kept: int, tmp_path: Path) -> None:
+    """What was recorded of them does not count for those that are written in their place."""
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
+    before = kept if kept >= 0 else 4 + kept  # -1 keeps all
+
+    def write(out: cz.Writer, names: str) -> None:
+        for n in range(3):
+            with out.step():
+                for name in names:
+                    out.put(name, x + n)
+
+    with cz.Writer(path, eb=1e-2) as out:
+        write(out, "UVW")
+    with cz.Writer(path, eb=1e-3, append=True, parameters={"AppendAfterSteps": kept}) as out:
+        if before:
+            with cz.Reader(path) as run:  # before the first new step
+                assert [step.variables for step in run] == [list("UVW")] * before
+                for step in run:
+                    assert np.abs(step.read("V") - (x + step.index)).max() <= 1e-2
+        write(out, "U")
+    expected = [list("UVW")] * before + [["U"]] * 3
+    with cz.Reader(path) as run:
+        assert [step.variables for step in run] == expected
+        assert run["U"].steps == list(range(before + 3))
+        for step in run:
+            n = step.index if step.index < before else step.index - before
+            for name in step.variables:
+                assert np.abs(step.read(name) - (x + n)).max() <= (1e-2 if step.index < before else 1e-3)
+                assert step.verify(name) == 1
+    found = {each.name: each for each in cz.inspect_variables(path)}
+    assert {name: list(own.steps) for name, own in found.items()} == {
+        name: [n for n, names in enumerate(expected) if name in names] for name in ("UVW" if before else "U")
+    }
+    bounds = [1e-2] * bool(before) + [1e-3]
+    assert [asked.eb for asked in found["U"].asked if asked is not None] == bounds
+    with cz.Writer(path, eb=1e-3, append=True) as out:
+        write(out, "U")
+    with cz.Reader(path) as run:
+        assert len(run) == before + 6
+
+
 def test_what_adios2_wrote_alone_cannot_be_continued_compressed(engine: Any, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     for name, array in (("x", x), ("n", np.arange(600).reshape(20, 30))):

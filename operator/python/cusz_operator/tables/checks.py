@@ -45,20 +45,20 @@ class Recorder:
     on, and the line is there before that of the next step, or when the file is closed.
     """
 
-    def __init__(self, path: Path, append: bool) -> None:
+    def __init__(self, path: Path, kept_steps: int) -> None:
         """
         Args:
             path: the .bp folder.
-            append: keep the existing lines, except an incomplete last one.
+            kept_steps: of an existing file, to which steps are appended: the lines up to the last of them stay.
         """
         self._path = path
         self._known: dict[str, tuple[int, int]] = {}
         self._variables: dict[str, VariableRecord] = {}  # as last written
         self._thread: threading.Thread | None = None
         checks = path / CHECKS_FILE
-        before = checks.read_bytes() if append and checks.exists() else b""
+        before = _lines_before(checks, kept_steps)
         self._file: BinaryIO | None = open(checks, "wb", buffering=0)  # noqa: SIM115
-        self._file.write(before[: before.rfind(b"\n") + 1])
+        self._file.write(before)
 
     def record(
         self,
@@ -219,6 +219,17 @@ def _lines(checks: Path) -> Iterator[dict[str, Any]]:
             raise CorruptArchiveError(f"{str(checks)!r} is damaged: remove it to read the file without these checksums")
         line: dict[str, Any] = json.loads(text)
         yield line
+
+
+def _lines_before(checks: Path, step: int) -> bytes:
+    """The complete lines in front of that of a step: of later ones, ADIOS2 has dropped the metadata."""
+    kept = []
+    for whole in checks.read_bytes().split(b"\n")[:-1] if step > 0 and checks.exists() else ():
+        line: dict[str, Any] = json.loads(whole.rpartition(b" ")[0])
+        if line.get("step", -1) >= step:
+            break
+        kept.append(whole + b"\n")
+    return b"".join(kept)
 
 
 def _crc_of(file: Path, start: int, crc: int, end: int | None = None) -> tuple[int, int]:

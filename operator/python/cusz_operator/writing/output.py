@@ -103,7 +103,8 @@ class Output:
                 path = self.absolute if self.is_file and not self._is_drained else self._path
                 self._engine = self._io.open(path, mode, *self._comm)
             if record_checks and self.is_file:
-                self._checks = checks.Recorder(Path(self.absolute), append)
+                kept_steps = int(self._engine.current_step()) if append else 0  # fewer with AppendAfterSteps
+                self._checks = checks.Recorder(Path(self.absolute), kept_steps)
         except Exception as error:
             raise converted(error, "cannot open it") from error
 
