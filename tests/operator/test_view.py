@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cusz_core
 import cusz_operator as cz
 import support
 from cusz_operator.inspecting import view
@@ -186,3 +187,25 @@ def test_what_is_refused(run: Path, tmp_path: Path, cusz_cli: Callable) -> None:
     file.write_bytes(b"")
     assert support.fails(cusz_cli("view", run, "U", "-o", file), 2, "exists")
     assert cusz_cli("view", run, "U", "-o", file, "--force")[0] == 0
+
+
+def test_levels_that_are_no_grid_are_left_out(tmp_path: Path, cusz_cli: Callable) -> None:
+    """Blocks that begin at 33 and at 70 have no rows in common in coarser levels; all values can be drawn."""
+    x = X[0]
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        for (top, bottom), (left, right) in (
+            ((0, 33), (0, 160)),
+            ((33, 72), (0, 41)),
+            ((33, 50), (41, 160)),
+            ((50, 72), (41, 160)),
+        ):
+            out.put("U", x[top:bottom, left:right], x.shape, (top, left))
+    with cz.Reader(tmp_path / "run.bp") as reader:
+        with pytest.raises(cusz_core.ParameterError, match="is no grid"):
+            reader[0].level("U", 1)
+        picture = view.picture_of(reader[0], "U", {}, (), 10, 10)
+    assert picture.level.number == 0
+    assert np.abs(picture.values - x).max() <= 1e-3
+    code, _, err = cusz_cli("view", tmp_path / "run.bp", "U", "-o", tmp_path / "U.png", "--pixels", 20)
+    assert (code, err) == (0, "")
+    assert pixels_of(tmp_path / "U.png").shape[:2] == x.shape

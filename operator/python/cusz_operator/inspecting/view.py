@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import struct
@@ -110,12 +111,11 @@ def picture_of(
     indices = {axis: _index(axis, at, shape[names.index(axis)]) for axis, at in cut_at.items()}
     shown = [names.index(axis) for axis in free]
     wanted = dict(zip(reversed(shown), (width, height), strict=False))  # columns, then rows
-    number = _level_for(step, name, wanted)
-    level, n_levels = step.level(name, number), step.n_levels(name)
+    level, n_levels = _level_for(step, name, wanted), step.n_levels(name)
     nearest = {axis: int(np.argmin(abs(level.coordinates[names.index(axis)] - at))) for axis, at in indices.items()}
     start = [nearest.get(axis, 0) for axis in names]
     count = [1 if axis in nearest else n for axis, n in zip(names, level.shape, strict=True)]
-    values = step.read(name, start, count, level=number)
+    values = step.read(name, start, count, level=level.number)
     values = (abs(values) if values.dtype.kind == "c" else values).astype(np.float64)
     values[_are_beyond(step, name, values)] = np.nan
     values = values.mean(axis=tuple(map(names.index, averaged)), keepdims=True) if averaged else values
@@ -147,13 +147,14 @@ def _are_beyond(step: ReaderStep, name: str, values: NDArray[np.float64]) -> NDA
         return np.isfinite(values) & ((values < low - 2 * room) | (values > high + 2 * room))
 
 
-def _level_for(step: ReaderStep, name: str, wanted: Mapping[int, int]) -> int:
-    """The coarsest level that fills the picture along one of these axes."""
+def _level_for(step: ReaderStep, name: str, wanted: Mapping[int, int]) -> VariableLevel:
+    """The coarsest level that fills the picture along one of these axes. Levels that are no grid are left out."""
     for number in range(step.n_levels(name) - 1, 0, -1):
-        shape = step.level(name, number).shape
-        if any(shape[axis] >= pixels for axis, pixels in wanted.items()):
-            return number
-    return 0
+        with contextlib.suppress(ParameterError):
+            level = step.level(name, number)
+            if any(level.shape[axis] >= pixels for axis, pixels in wanted.items()):
+                return level
+    return step.level(name, 0)
 
 
 # ---------------------------------------------------------------------------------------------------------- drawing
