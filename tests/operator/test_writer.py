@@ -21,7 +21,7 @@ import cusz_operator as cz
 import support
 from cusz_core.backends import lossless_stages
 from cusz_operator.tables import boxes as blocks
-from cusz_operator.writing import compression
+from cusz_operator.writing import compression, output
 from field_kinds import KINDS
 
 pytest.importorskip("adios2")
@@ -877,6 +877,36 @@ def test_a_step_that_is_interrupted(tmp_path: Path) -> None:
             out.put("U", np.ones(5, np.float32))
     with cz.Reader(tmp_path / "run.bp") as run:
         assert list(run.variables) == ["U"]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("where", ["put", "put_table", "end_step"])
+def test_a_step_that_is_interrupted_while_it_is_written(
+    where: str, overlap: bool, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ADIOS2 would add the next one to it. Complete steps are there, and a Writer can append to them."""
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
+
+    def interrupt(*_: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with cz.Writer(path, eb=1e-3, engine=engine, overlap=overlap) as out:
+        for n in range(3 if overlap else 2):
+            with out.step():
+                out.put("U", x + n)
+        monkeypatch.setattr(output.Output, where, interrupt)
+        with pytest.raises(KeyboardInterrupt), out.step():
+            out.put("U", x + 100)
+        with pytest.raises(cusz_core.ParameterError, match="is closed"):
+            out.step()
+    with cz.Writer(path, eb=1e-3, engine=engine, append=True) as out, out.step():
+        out.put("U", x + 2)
+    with cz.Reader(path) as run:
+        steps = [step for step in run if "U" in step]
+        assert len(steps) == 3
+        for n, step in enumerate(steps):
+            assert np.abs(step.read("U") - (x + n)).max() <= 1e-3
 
 
 def test_bounds_that_look_alike(tmp_path: Path) -> None:

@@ -37,7 +37,11 @@ class ReaderStep:
         self.index = index
 
     def __repr__(self) -> str:
-        return f"<step {self.index} of {self._contents.path!r}: {', '.join(self.variables)}>"
+        try:
+            there = ", ".join(self.variables)
+        except CuszError as error:  # it is closed, for example
+            there = str(error)
+        return f"<step {self.index} of {self._contents.path!r}: {there}>"
 
     def __contains__(self, name: object) -> bool:
         """Whether a variable of this name is at this step."""

@@ -39,6 +39,7 @@ class Output:
     Attributes:
         absolute: the path of a file.
         has_statistics: ADIOS2 keeps minimum and maximum of blocks.
+        is_in_step: a step is begun, and not complete.
     """
 
     def __init__(self, adios2: Any, path: str, engine: str, comm: Any) -> None:
@@ -64,6 +65,7 @@ class Output:
         self._step = 0
         self._is_drained = False  # from a burst buffer, where files grow first
         self.has_statistics = False
+        self.is_in_step = False
 
     @property
     def is_file(self) -> bool:
@@ -158,6 +160,7 @@ class Output:
             raise ParameterError(f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}") from error
 
     def begin_step(self) -> None:
+        self.is_in_step = True
         self._engine.begin_step()
         self._step = self._engine.current_step()
         self._table_checks.clear()
@@ -244,6 +247,7 @@ class Output:
 
     def end_step(self) -> None:
         self._engine.end_step()
+        self.is_in_step = False
         if self._checks is not None:
             self._checks.record(self._step, self._table_checks, self._records)
 

@@ -466,6 +466,16 @@ class Writer:
         self._output = None
         self._end()
 
+    def _drop(self, output: Output) -> None:
+        """As `_abandon`, without communication, where a step that is being written is interrupted: what is put into the
+        next one would be added to it."""
+        if self._ranks.size > 1:
+            output.keep_for_ever()
+        output.abandon()
+        self._output = None
+        if self._background is not None:
+            self._background.close()
+
     def _not_written(self) -> str:
         return f"{self._path!r}: step {self._steps} of this Writer is not written"
 
@@ -523,8 +533,14 @@ class Writer:
             agreeing, compressing: seconds for which the program has waited.
         """
         began = time.perf_counter()
-        with self._require_open().watch(f"writing step {self._steps} of this Writer", self._ranks.watched):
-            self._write(work, agreed, totals)
+        output = self._require_open()
+        try:
+            with output.watch(f"writing step {self._steps} of this Writer", self._ranks.watched):
+                self._write(work, agreed, totals)
+        except BaseException as error:
+            if not isinstance(error, Exception) and output.is_in_step:
+                self._drop(output)
+            raise
         seconds = (agreeing, compressing, time.perf_counter() - began)
         self._steps += 1
         self._seconds += sum(seconds)
