@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,24 @@ def test_more_dimensions_than_four(tmp_path: Path) -> None:
         assert not support.violations(x, whole, 1e-3)
         box = run[0].read("T", (1, 0, 1, 1, 1, 1), (2, 1, 2, 2, 2, 2))
         assert support.same_bits(box, np.ascontiguousarray(whole[1:, :, 1:3, 1:3, 1:3, 1:3]))
+
+
+@pytest.mark.parametrize(
+    "options", [{"eb": 1e-3}, {"eb": 1e-4, "mode": "rel"}, {"psnr": 80}], ids=["abs", "rel", "psnr"]
+)
+def test_more_dimensions_than_four_in_thin_blocks(options: Any, engine: Any, tmp_path: Path) -> None:
+    """Extents of 1 are dropped, so that blocks of a variable have fields of other numbers of dimensions."""
+    x = support.smooth((2, 3, 4, 5, 6), support.F32)
+    edges = [(0, 1), (1, 2)], [(0, 1), (1, 3)], [(0, 4)], [(0, 1), (1, 5)], [(0, 6)]
+    with cz.Writer(tmp_path / "run.bp", engine=engine, **options) as out, out.step():
+        for ends in itertools.product(*edges):
+            out.put("T", x[tuple(slice(*each) for each in ends)], x.shape, [begin for begin, _ in ends])
+    with cz.Reader(tmp_path / "run.bp") as run:
+        whole, table = run[0].read("T"), run[0].blocks("T")
+        assert len(table) == 8
+        assert not support.violations(x, whole, float(table["eb_abs"].max()))
+        box = run[0].read("T", (0, 0, 1, 0, 2), (2, 2, 2, 3, 3))
+        assert support.same_bits(box, np.ascontiguousarray(whole[:, :2, 1:3, :3, 2:5]))
 
 
 def test_no_such_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from cusz_core import Parameters, embedding
 from cusz_core.parameters import Mode
 
 from ..tables.blocktable import rows_of, table_dtype
-from ..tables.boxes import Extents, field_shape
+from ..tables.boxes import MAX_FIELD_NDIM, Extents, field_shape
 from ..tables.representation import is_exact, is_packed
 from .agreement import Description
 from .blocks import Blocks
@@ -100,7 +100,9 @@ class Compressor:
         parameters = self._with_bound(blocks.parameters, bound)
         ranges = self._ranges and bool(np.isnan(found[:, 0]).all())
         memory = self._memory(number, blocks)
-        if len(blocks) > 1 and blocks.are_on_host and memory is not None:
+        # Of more than four dimensions, what is left may differ from block to block (`field_shape`).
+        is_alike = len(blocks.shape) <= MAX_FIELD_NDIM or len({field.ndim for field in blocks.fields}) == 1
+        if len(blocks) > 1 and is_alike and blocks.are_on_host and memory is not None:
             made = _at_once(blocks, parameters, memory, ranges)
         else:
             made = _one_by_one(blocks, parameters, memory, ranges)
