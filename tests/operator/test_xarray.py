@@ -310,3 +310,21 @@ def test_groups(engine: str, tmp_path: Path) -> None:
         assert not support.violations(X + np.float32(2), data["E/x"][0].values, 1e-3)
     with pytest.raises(ValueError, match="no variables in group '/data/7'"):
         xarray.open_dataset(tmp_path / "run.bp", engine="cusz", group="/data/7")
+
+
+@pytest.mark.parametrize("extent", [5, 4])
+@pytest.mark.parametrize("name", ["step", "step_late"])
+def test_a_variable_with_a_dimension_that_is_called_as_that_of_steps(name: str, extent: int, tmp_path: Path) -> None:
+    """It gets another name, whether there are as many steps or not."""
+    x = support.smooth((extent, 7), support.F64)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for n in range(5):
+            with out.step():
+                out.put("x", x + n, dims=(name, "y"))
+                if n:
+                    out.put("late", x + n)
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as run:
+        assert run["x"].dims == ("step", f"{name}_{extent}", "y")
+        assert run["late"].dims == ("step_late", "dim_0", "dim_1")
+        assert np.abs(run["x"].to_numpy() - [x + n for n in range(5)]).max() <= 1e-3
+        assert np.abs(run["late"].to_numpy() - [x + n for n in range(1, 5)]).max() <= 1e-3

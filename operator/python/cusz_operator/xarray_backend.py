@@ -292,9 +292,9 @@ def _variables_of(
     given = {name: _given_names(v.name, len(v.shape), attributes) for name, v in usual.items()}
     extents = {pair for name, v in usual.items() for pair in zip(given[name] or (), v.shape, strict=False)}
     given |= {name: [name] for name, v in usual.items() if len(v.shape) == 1 and (name, v.shape[0]) in extents}
-    names = _Names()
-    levels = _Levels(reader, [variable.name for name, variable in usual.items() if given[name] != [name]], level)
     of_steps = _names_of_step_dimensions(usual, all_steps, step_dimension)
+    names = _Names(of_steps.values())
+    levels = _Levels(reader, [variable.name for name, variable in usual.items() if given[name] != [name]], level)
     variables = {}
     # The most common shapes come first, and get the shortest names of dimensions.
     common = collections.Counter(variable.shape for variable in usual.values())
@@ -449,13 +449,18 @@ def _chunks_of_level(chunks: Sequence[tuple[int, ...]], level: VariableLevel) ->
 
 
 class _Names:
-    """Names of dimensions: the same for the same extent, so that variables of one shape share their dimensions."""
+    """Names of dimensions: the same for the same extent, so that variables of one shape share their dimensions.
 
-    def __init__(self) -> None:
+    Args:
+        of_steps: the names of the dimensions of steps, which no other has.
+    """
+
+    def __init__(self, of_steps: Iterable[str]) -> None:
         self._extents: dict[str, int] = {}
+        self._of_steps = set(of_steps)
 
     def of(self, name: str, extent: int) -> str:
-        if self._extents.setdefault(name, extent) != extent:
+        if name in self._of_steps or self._extents.setdefault(name, extent) != extent:
             name = f"{name}_{extent}"
         self._extents[name] = extent
         return name
