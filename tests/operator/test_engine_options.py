@@ -71,7 +71,7 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "bp5.bp").mkdir()
     (tmp_path / "bp5.bp/mmd.0").write_text("")
     for name, engine, append in (("new.bp", "BP5", False), ("file.bp", "SST", False), ("bp5.bp", "BP5", True)):
-        require_path(tmp_path / name, engine, append)
+        require_path(str(tmp_path / name), engine, append)
     for name, engine, append, message in (
         ("nowhere/new.bp", "SST", False, "nowhere' does not exist"),
         ("file.bp", "BP5", False, "a file is in the way"),
@@ -80,4 +80,4 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
         ("bp5.bp", "BP4", True, "it was written with engine BP5, not BP4"),
     ):
         with pytest.raises(cusz_core.ParameterError, match=message):
-            require_path(tmp_path / name, engine, append)
+            require_path(str(tmp_path / name), engine, append)

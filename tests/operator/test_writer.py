@@ -711,6 +711,22 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         write_one(tmp_path / "run.bp", np.ones(5), eb=1)
 
 
+@pytest.mark.parametrize(("path", "message"), [("", "the path is empty"), ("a\0b.bp", "contains a NUL character")])
+def test_a_path_that_is_none(
+    path: str, message: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ADIOS2 would write into the current folder, or into one whose name ends at the NUL."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(cusz_core.ParameterError, match=message):
+        write_one(path, np.ones(5), eb=1, engine=engine)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+    if not path:
+        write_one(tmp_path, np.ones(5), eb=1, engine=engine)  # a file in the current folder
+        for read in (cz.Reader, cz.inspect_bp):
+            with pytest.raises(FileNotFoundError):
+                read(path)
+
+
 Boxes = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 

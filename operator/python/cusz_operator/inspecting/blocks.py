@@ -168,7 +168,7 @@ class OpenFile:
         """
         self._path = os.fspath(path)
         self._absolute = os.path.join(os.getcwd(), self._path)  # the program may go to another folder
-        if not Path(self._path).exists():
+        if not self._path or not Path(self._path).exists():
             raise FileNotFoundError(f"{self._path!r} does not exist")
         self.table_checks = checks.verify(Path(self._path))
         self.records = checks.records(Path(self._path))

@@ -151,7 +151,7 @@ class Contents:
     ) -> None:
         self.path = path
         is_stream = engine == "SST"
-        if not is_stream and not Path(path).is_dir():
+        if not is_stream and (not path or not Path(path).is_dir()):
             raise FileNotFoundError(f"{path!r} does not exist")
         self.rank: int = comm.rank if comm is not None else 0
         self.size: int = comm.size if comm is not None else 1

@@ -56,8 +56,11 @@ def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> 
     return level == "1"
 
 
-def require_path(path: Path, engine: str, append: bool) -> None:
-    """Refuses paths at which ADIOS2 would fail on one rank alone."""
+def require_path(given: str, engine: str, append: bool) -> None:
+    """Refuses paths at which ADIOS2 would fail on one rank alone, or write elsewhere."""
+    if not given or "\0" in given:
+        raise ParameterError("the path is empty" if not given else "the path contains a NUL character")
+    path = Path(given)
     folder = path.parent
     if not folder.is_dir():
         raise ParameterError(f"the folder {str(folder)!r} does not exist")

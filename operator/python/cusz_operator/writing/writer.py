@@ -188,7 +188,7 @@ class Writer:
                 "it, or pass comm=None"
             )
         if self._ranks.rank == 0:
-            require_path(Path(self._path), self._engine, append)
+            require_path(self._path, self._engine, append)
             if append and self._engine == "BP5":
                 checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
                 has_statistics = statistics.are_in(adios2, Path(self._path))
