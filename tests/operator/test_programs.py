@@ -24,6 +24,15 @@ def test_blocks_of_a_cpp_program(
     program([programs / "blocks", case, tmp_path, engine, predictor])
 
 
+@pytest.mark.parametrize(("engine_type", "without", "with_it"), [("BP5", "wrong", "wrong"), ("BP4", "right", "wrong")])
+def test_ghost_cells_of_a_column_major_program(
+    engine_type: str, without: str, with_it: str, programs: Path, program: Callable, tmp_path: Path
+) -> None:
+    """What ADIOS2 2.12 makes of them, as the guide says."""
+    said = program([programs / "blocks", "fortran", tmp_path, engine_type]).stdout
+    assert said == f"without: {without}\nwith: {with_it}\n"
+
+
 def test_column_major_blocks_compress_when_the_order_is_told(programs: Path, program: Callable, tmp_path: Path) -> None:
     program([programs / "blocks", "column", tmp_path, "BP5"])
     ratio = {block["variable"]: block["ratio"] for block in cusz_operator.inspect_bp(tmp_path / "column_BP5.bp")}

@@ -4,6 +4,8 @@
 //               (not in BP4, which ignores memory selections of variables with any operator)
 //     random    blocks of random values and many sizes, half of which cannot be compressed, Sync and Deferred
 //     column    a column-major application (as Fortran is), with and without the parameter `order`
+//     fortran   memory selections of a column-major application, with and without the operator: says for each whether
+//               the right cells were written
 //     odd       blocks at addresses that are no multiple of the type's size
 //     null      a memory selection in SST, for which ADIOS2 passes the operator no memory; written, not read
 //
@@ -259,6 +261,43 @@ void column(const std::string& path, const std::string& engine_type) {
     reader.Close();
 }
 
+// ------------------------------------------------------------------------------------------------------ fortran
+
+void fortran(const std::string& path, const std::string& engine_type) {
+    const Dims interior = {40, 30}, ghost = {1, 1}, memory = {42, 32}; // the first is the fastest
+    std::vector<double> cells, field(product(memory), -1.0);
+    for (std::size_t y = 0; y < interior[1]; ++y) {
+        for (std::size_t x = 0; x < interior[0]; ++x) {
+            cells.push_back(static_cast<double>(100 * y + x));
+            field[(y + ghost[1]) * memory[0] + x + ghost[0]] = cells.back();
+        }
+    }
+    adios2::ADIOS adios;
+    adios2::IO out = adios.DeclareIO("out", adios2::ArrayOrdering::ColumnMajor);
+    out.SetEngine(engine_type);
+    adios2::Engine writer = out.Open(path, adios2::Mode::Write);
+    writer.BeginStep();
+    for (const char* name : {"without", "with"}) {
+        auto u = out.DefineVariable<double>(name, interior, {0, 0}, interior);
+        if (name == std::string("with")) u.AddOperation("plugin", plugin("0"));
+        u.SetMemorySelection({ghost, memory});
+        writer.Put(u, field.data(), adios2::Mode::Sync);
+    }
+    writer.EndStep();
+    writer.Close();
+
+    adios2::IO in = adios.DeclareIO("in", adios2::ArrayOrdering::ColumnMajor);
+    adios2::Engine reader = in.Open(path, adios2::Mode::Read);
+    reader.BeginStep();
+    for (const char* name : {"without", "with"}) {
+        std::vector<double> got(cells.size());
+        reader.Get(in.InquireVariable<double>(name), got.data(), adios2::Mode::Sync);
+        std::cout << name << (got == cells ? ": right\n" : ": wrong\n");
+    }
+    reader.EndStep();
+    reader.Close();
+}
+
 // ---------------------------------------------------------------------------------------------------------- odd
 
 template <class T>
@@ -318,6 +357,8 @@ void run(const std::string& what, const std::string& folder, const std::string& 
         random_blocks<double>(path + "f64.bp", engine_type);
     } else if (what == "column") {
         column(path + ".bp", engine_type);
+    } else if (what == "fortran") {
+        fortran(path + ".bp", engine_type);
     } else if (what == "odd") {
         odd<float>(path + "f32.bp", engine_type);
         odd<double>(path + "f64.bp", engine_type);

@@ -282,7 +282,8 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
         if real_name(io.engine) == "BP4":
             result.notes.append(
                 f"line {engine.line}: {io.engine} ignores memory selections (ghost cells) of variables that have an "
-                "operator, and writes wrong cells: a program that calls SetMemorySelection needs BP5"
+                "operator, and writes wrong cells: a program that calls SetMemorySelection needs BP5 (one in Fortran, "
+                "where BP5 writes wrong cells, has to put copies without them)"
             )
         if real_name(io.engine) == "SST" and parameters.get("marshalmethod", "").lower() == "ffs":
             result.problems.append(
