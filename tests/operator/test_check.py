@@ -590,7 +590,7 @@ def test_a_file_that_is_appended_to_with_another_statslevel(level: str, tmp_path
 def test_packed_integers_of_8_bits(dtype: str, shape: tuple[int, ...], engine: str, tmp_path: Path) -> None:
     """ADIOS2's interface to Python cannot tell the blocks, where they have values that are no characters."""
     xml = tmp_path / "adios2.xml"
-    xml.write_text(config(compressed("mask").replace(BOUND, "")), encoding="utf-8")
+    xml.write_text(config(f'<engine type="{engine}"/>' + compressed("mask").replace(BOUND, "")), encoding="utf-8")
     mask = (200 + np.arange(40 * 30).reshape(40, 30) // 300).astype(dtype)
     with Program(tmp_path / "run.bp", engine, io="simulation", configuration=xml) as out:
         for _ in range(2):
@@ -601,8 +601,12 @@ def test_packed_integers_of_8_bits(dtype: str, shape: tuple[int, ...], engine: s
                 out.put("other", mask, shape, (0, 0) if shape else None)
     report = cusz_operator.check(tmp_path / "run.bp", xml)
     assert report.problems == []
+    assert report.warnings == []
     found = {variable.name: (variable.blocks, variable.compressed) for variable in report.variables}
     assert found == {"mask": (6, 6), "other": (2, 0)}
+    xml.write_text(xml.read_text(encoding="utf-8").replace('"mask"', '"other"'), encoding="utf-8")
+    warnings = cusz_operator.check(tmp_path / "run.bp", xml).warnings
+    assert ["mask is compressed in it" in warning for warning in warnings] == ([True, False] if engine == "BP5" else [])
     for block in cusz_operator.inspect_bp(tmp_path / "run.bp", variables=["mask"]):
         assert (block["count"], block.get("raw_bytes")) in [((40, 30), 1200), ((40, 0), None), ((0,), None)]
 

@@ -209,7 +209,7 @@ def _check_appending(path: Path, ios: Sequence[IO], blocks: dict[str, list[Block
     if not ios or not blocks:
         return
     begin = f"{path}: if a run with this configuration appends to it,"
-    file_engine = "BP5" if any("writer" in block for own in blocks.values() for block in own) else "BP4"
+    file_engine = "BP5" if (path / "mmd.0").exists() else "BP4"
     for io in ios if len(ios) == 1 else ():
         if {file_engine, real_name(io.engine)} == {"BP4", "BP5"}:
             report.warnings.append(
@@ -226,11 +226,11 @@ def _check_appending(path: Path, ios: Sequence[IO], blocks: dict[str, list[Block
     ours = {name for io in ios for name in io.variables}
     others = {name for io in ios for name in io.others}
     without, with_one = list[str](), list[str]()
-    for name, own in sorted(blocks.items()):
-        # In BP4, whose blocks have no rank, steps need not be alike; single values and empty blocks have no operation.
+    for name, own in sorted(blocks.items()) if file_engine == "BP5" else ():  # in BP4 steps need not be alike
+        # Single values and empty blocks have no operation.
         known = [block for block in own if block["operator"] == PLUGIN_NAME or "error" not in block]
         last = next((block for block in reversed(known) if block["operator"] != "" and block["count"] != ()), None)
-        if last is None or "writer" not in last or last["type"] not in FLOATS | INTEGERS:
+        if last is None or last["type"] not in FLOATS | INTEGERS:
             continue
         is_compressed = last["operator"] == PLUGIN_NAME
         if is_compressed and name not in ours | others:
