@@ -95,11 +95,15 @@ def test_a_broken_bound_is_an_error(run, monkeypatch):
         (["x.npy", "--threads", 0], "threads is 0"),
         (["x.npy", "--eb", -1], "eb is -1"),
         (["x.npy", "--json", "nowhere/b.json"], "there is no folder nowhere"),
+        (["x.npy", "--csv", "."], "--csv is a folder: ."),
+        (["x.npy", "missing.npy"], "No such file or directory: missing.npy"),
         (["x.npy", "--tools", "cusz"], "--tools is an option of scripts/bench/compare.py"),
         (["--list"], "--list is an option of scripts/bench/compare.py"),
     ],
 )
-def test_mistakes(run, words, message):
+def test_mistakes(run, words, message, monkeypatch):
+    """They are found before anything is measured."""
+    monkeypatch.setattr(bench, "_measure", None)
     code, out, err = run(*words)
     assert code in (1, 2)
     assert out == ""

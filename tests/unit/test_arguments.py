@@ -154,7 +154,7 @@ def test_refused_threads(threads):
         lambda: cusz.check(archive, threads=threads),
         lambda: cusz.value_range(X, threads=threads),
     ):
-        with pytest.raises(cusz.ParameterError, match=f"threads is {threads}; it must be at least 1, or None"):
+        with pytest.raises(cusz.ParameterError, match=f"threads is {threads}; it must be from 1 to 1024, or None"):
             call()
 
 

@@ -174,7 +174,9 @@ def threads(n: object) -> int | None:
         return None
     value = integer(n, "threads")
     if not 1 <= value <= MAX_THREADS:
-        raise ParameterError(f"threads is {value}; it must be at least 1, or None for {_native.default_threads()}")
+        raise ParameterError(
+            f"threads is {value}; it must be from 1 to {MAX_THREADS}, or None for {_native.default_threads()}"
+        )
     return value
 
 

@@ -104,7 +104,10 @@ def _check(options: argparse.Namespace) -> None:
     for path in options.fields:
         if path.suffix != ".npy":
             raise UsageError(f"{path} is not a .npy file (scripts/bench/compare.py has generated fields)")
-    for path in (options.csv, options.json):
+        path.stat()  # an OSError if there is none
+    for option, path in (("--csv", options.csv), ("--json", options.json)):
+        if path and path.is_dir():
+            raise ParameterError(f"{option} is a folder: {path}")
         if path and not path.parent.is_dir():
             raise ParameterError(f"there is no folder {path.parent} for {path.name}")
     if options.repeat < 1:
