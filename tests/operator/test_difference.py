@@ -265,3 +265,21 @@ def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, cusz_cli: An
     code, out_text, _ = cusz_cli("diff", *runs, "--eb", "0.5", "--all")
     assert code == 1
     assert sum(line.startswith("level") and ", step" not in line for line in out_text.splitlines()) == 24
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+@pytest.mark.parametrize("apart", [1, 3, 2**63, 2**64 - 1])
+def test_large_integers_that_are_apart(apart: int, kind: str, tmp_path: Path) -> None:
+    """As doubles, many of them are the same."""
+    limits = np.iinfo(kind)
+    ids = np.full((4, 5), limits.max, kind)
+    others = ids.copy()
+    others[2, 3] = limits.max - apart
+    for name, values in (("a", ids), ("b", others)):
+        with cz.Writer(tmp_path / f"{name}.bp") as out, out.step():
+            out.put("ids", values)
+    for first, second in (("a", "b"), ("b", "a")):
+        (found,) = cz.compare_runs(tmp_path / f"{first}.bp", tmp_path / f"{second}.bp", eb=0.5)
+        assert (found.different, found.beyond) == (1, 1)
+        assert (found.largest, found.at) == (float(apart), (2, 3))
+        assert found.psnr < math.inf

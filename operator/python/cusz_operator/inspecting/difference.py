@@ -222,6 +222,15 @@ def _parts(values: NDArray[Any]) -> list[NDArray[Any]]:
     return [values.real, values.imag] if values.dtype.kind == "c" else [values]
 
 
+def _distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """|a - b|, rounded to double precision."""
+    if a.dtype.kind in "iu" and a.itemsize == 8:  # as doubles, neighbours may be the same
+        x, y = a.view(np.uint64), b.view(np.uint64)
+        return np.where(a > b, x - y, y - x).astype(np.float64)
+    distances: NDArray[np.float64] = np.subtract(a, b, dtype=np.float64)
+    return np.abs(distances, out=distances)
+
+
 class _Sums:
     """What is known of the differences between two arrays, piece after piece."""
 
@@ -274,8 +283,7 @@ class _Sums:
                 self._add_range(low, high, a.size)
             return same, None
         with np.errstate(over="ignore", invalid="ignore"):
-            error = np.subtract(a, b, dtype=np.float64)
-            np.abs(error, out=error)
+            error = _distances(a, b)
         largest = float(error.max())
         all_finite = math.isfinite(low) and math.isfinite(high) and math.isfinite(largest)
         if all_finite:
