@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator.reading import contents, datafiles
+from cusz_operator.inspecting import blocks as inspected
+from cusz_operator.reading import contents, datafiles, input
 from cusz_operator.reading.datafiles import DataFiles, Place, StoredVariable, places_of
 
 pytest.importorskip("adios2")
@@ -482,3 +483,51 @@ def test_steps_appended_by_other_ranks(mpirun: Callable, tmp_path: Path) -> None
         for name, step, ranks in (("a", 0, 3), ("b", 0, 3), ("a", 1, 1), ("b", 2, 2)):
             assert len(run[step].blocks(name)) == ranks
             assert not support.violations(support.smooth((4, 5), support.F32), run[step].read(name)[4:8], 1e-3)
+    found = [(block["variable"], block["step"], block["writer"]) for block in cz.inspect_bp(path, check=True)]
+    expected = {("a", 0): (0, 1, 2), ("b", 0): (0, 1, 2), ("a", 1): (1,), ("b", 2): (1, 2)}
+    assert found == [(*which, rank) for which, ranks in expected.items() for rank in ranks]
+    steps = {variable.name: (variable.steps, variable.blocks) for variable in cz.inspect_variables(path)}
+    assert steps == {"a": ((0, 1), 4), "b": ((0, 2), 5)}
+
+
+@pytest.mark.parametrize("how", ["closed", "killed", "by a program"])
+def test_single_steps_are_as_those_of_a_stream(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told of a file that was written by several programs, which may not be read as a stream."""
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
+    with cz.Writer(path, eb=1e-3) as out:
+        for n in range(3):
+            with out.step():
+                out.put("x", x[:5], x.shape)
+                out.put("x", x[5:], x.shape, (5, 0))
+                out.put("ids", np.arange(n, 50))
+                if n != 1:
+                    out.put("t", n / 2)
+                    out.put("text", f"step {n}")
+                    out.put("z", x[: n + 1] * 1j)
+    if how == "killed":  # without the line of a file that was closed
+        lines = (path / "cusz.checks").read_bytes().splitlines(keepends=True)
+        (path / "cusz.checks").write_bytes(b"".join(lines[:-1]))
+    assert not datafiles.has_several_writers(path)
+    if how == "by a program":
+        with Program(path, mode="Append") as program, program.step():
+            program.put("particles", x[0], shape=())
+            program.put("u", x, eb=1e-2)
+            program.put("t", 0.5)
+    else:
+        with cz.Writer(path, eb=1e-2, append=True) as out, out.step():
+            out.put("x", x)
+            out.put("t", 0.5)
+    assert datafiles.has_several_writers(path)
+
+    def told() -> Any:
+        blocks = list(cz.inspect_bp(path, check=True))
+        some = list(cz.inspect_bp(path, steps=[-1, 1], variables=["*"]))
+        with cz.Reader(path) as run:
+            steps = [step.variables for step in run]
+        return blocks, some, cz.inspect_variables(path), steps
+
+    by_step = told()
+    monkeypatch.setattr(input, "has_several_writers", lambda _: False)
+    monkeypatch.setattr(inspected, "has_several_writers", lambda _: False)
+    assert by_step == told()
+    assert len(by_step[3]) == 4

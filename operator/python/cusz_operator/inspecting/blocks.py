@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import math
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -21,6 +22,7 @@ from ..adios2_calls import blocks_info, calling_adios2, closing, counts_of_block
 from ..errors import PluginError
 from ..names import chosen
 from ..plugin import PLUGIN_NAME, CaptureMemory, Plugin, refuse_several_copies, without_colours
+from ..reading.datafiles import has_several_writers
 from ..tables import blocktable, checks
 from ..tables.boxes import begin_in_others
 from ..tables.stored import (
@@ -138,11 +140,13 @@ class _Step(NamedTuple):
 
     Attributes:
         number: in the file, from 0.
+        counted: the number by which the engine knows it.
         io, engine: ADIOS2's.
         variables: how ADIOS2 describes them, by name, without block tables.
     """
 
     number: int
+    counted: int
     io: Any
     engine: Any
     variables: dict[str, dict[str, str]]
@@ -238,20 +242,38 @@ class OpenFile:
             refuse_several_copies()
 
     def _steps(self, wanted: Collection[int] | None) -> Iterator[_Step]:
-        with calling_adios2(f"open {self._path!r}"):
-            io = self.adios2.Adios().declare_io("cusz_inspect")
-            io.set_parameters({"OpenTimeoutSecs": "1"})
-            engine = io.open(self._absolute, self.adios2.Mode.Read)
-        with closing(engine.close, self._path):
+        if has_several_writers(Path(self._absolute)):
+            yield from self._single_steps(wanted)
+            return
+        with self._opened(self.adios2.Mode.Read) as (io, engine):
             while (number := self._next(engine)) is not None:
                 if wanted is None or number in wanted:
-                    with calling_adios2(f"list the variables of {self._path!r}"):
-                        found = io.available_variables()
-                    variables = {name: own for name, own in found.items() if not blocktable.is_table(name)}
-                    yield _Step(number, io, engine, variables)
+                    yield _Step(number, number, io, engine, self._variables(io))
                 self._end_step(engine)
                 if wanted is not None and number >= max(wanted, default=0):
                     return
+
+    def _single_steps(self, wanted: Collection[int] | None) -> Iterator[_Step]:
+        """Each step by itself (`has_several_writers`)."""
+        with self._opened(self.adios2.Mode.ReadRandomAccess) as (_, engine), calling_adios2(f"read {self._path!r}"):
+            n_steps = int(engine.steps())
+        for number in range(n_steps) if wanted is None else sorted(wanted):
+            with self._opened(self.adios2.Mode.ReadRandomAccess, {"SelectSteps": str(number)}) as (io, engine):
+                yield _Step(number, 0, io, engine, self._variables(io))
+
+    @contextlib.contextmanager
+    def _opened(self, mode: Any, parameters: Mapping[str, str] | None = None) -> Iterator[tuple[Any, Any]]:
+        with calling_adios2(f"open {self._path!r}"):
+            io = self.adios2.Adios().declare_io("cusz_inspect")
+            io.set_parameters({"OpenTimeoutSecs": "1", **(parameters or {})})
+            engine = io.open(self._absolute, mode)
+        with closing(engine.close, self._path):
+            yield io, engine
+
+    def _variables(self, io: Any) -> dict[str, dict[str, str]]:
+        with calling_adios2(f"list the variables of {self._path!r}"):
+            found = io.available_variables()
+        return {name: own for name, own in found.items() if not blocktable.is_table(name)}
 
     def _end_step(self, engine: Any) -> None:
         try:
@@ -353,7 +375,7 @@ class Part:
         with calling_adios2(f"tell the blocks of {self.name!r}"):
             # BP5 gives the rank that wrote a block, BP4 the number of a file.
             tells_writer = self._opened.engine.impl.Type().startswith("BP5")
-            infos = blocks_info(self._opened.engine, self.name, self.step)
+            infos = blocks_info(self._opened.engine, self.name, self._opened.counted)
         has_shape = bool(self._opened.variables[self.name]["Shape"])
         blocks = []
         if infos is None:

@@ -15,7 +15,7 @@ import resource
 import struct
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+from ..tables import checks
 
 _INDEX = "md.idx"
 _HEADER_BYTES = 64
@@ -239,29 +240,42 @@ class DataFiles:
         return _File(path, self, number)
 
 
+def has_several_writers(folder: Path) -> bool:
+    """Whether the steps of a BP5 file were written by several programs, as far as its index or a Writer's record tell.
+
+    If not the same ranks have put a variable in each, ADIOS2 (2.12) crashes when it reads the file as a stream, or
+    tells of blocks that are not there. Single steps (SelectSteps) it reads.
+    """
+    kinds = [kind for kind, _ in _records_of(folder / _INDEX)]
+    return kinds.count(b"w") > 1 or (bool(kinds) and checks.is_continued(folder, kinds.count(b"s")))
+
+
 def _steps_of(index: Path) -> list[Any]:
     """Where the data of every rank begin, for every step in ADIOS2's index; nothing if that is of another kind."""
+    steps: list[Any] = []
+    files = np.empty(0, np.int64)
+    for kind, numbers in _records_of(index):
+        if kind == b"w":  # which file each rank writes to
+            files = numbers[3:]
+        else:
+            # The ranks' data may have been written in several pieces: then one has to know which block is in which.
+            is_whole = numbers[2] == 0 and len(numbers) == 3 + len(files)
+            steps.append((files, numbers[3:]) if is_whole else None)
+    return steps
+
+
+def _records_of(index: Path) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
+    """The records of ADIOS2's index, of programs ("w") and steps ("s"); none if it is of another kind."""
     try:
         content = index.read_bytes()
     except OSError:
-        return []
+        return
     if len(content) < _HEADER_BYTES or any(content[at] != value for at, value in (_LITTLE_ENDIAN, _BP_VERSION)):
-        return []
-    steps: list[Any] = []
-    files = np.empty(0, np.int64)
+        return
     at = _HEADER_BYTES
     while at + 9 <= len(content):
         kind, length = content[at : at + 1], int.from_bytes(content[at + 1 : at + 9], "little")
         begin, at = at + 9, at + 9 + length
-        if at > len(content) or length % 8 or length < 24:
-            break
-        numbers = np.frombuffer(content[begin:at], "<i8").astype(np.int64)
-        if kind == b"w":  # which file each rank writes to
-            files = numbers[3:]
-        elif kind == b"s":
-            # The ranks' data may have been written in several pieces: then one has to know which block is in which.
-            is_whole = numbers[2] == 0 and len(numbers) == 3 + len(files)
-            steps.append((files, numbers[3:]) if is_whole else None)
-        else:
-            break
-    return steps
+        if kind not in (b"w", b"s") or at > len(content) or length % 8 or length < 24:
+            return
+        yield kind, np.frombuffer(content[begin:at], "<i8").astype(np.int64)

@@ -37,7 +37,7 @@ from ..ranks import first_told
 from ..streams import told_apart
 from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
-from .datafiles import close_kept
+from .datafiles import close_kept, has_several_writers
 
 _T = TypeVar("_T")
 
@@ -207,8 +207,7 @@ class Input:
             return self._types
 
     def add_steps(self, known: Iterable[tuple[int, str]]) -> None:
-        """Tells which steps have which variables, where that is known: ADIOS2 (2.12) crashes when it reads a file as a
-        stream, which would tell, if its steps were written by several programs, and not by the same ranks in each.
+        """Tells which steps have which variables, where that is known: ADIOS2 takes long to tell it.
 
         Args:
             known: all steps of variables that have block tables, and their names.
@@ -441,24 +440,44 @@ class Input:
         return blocks_info(self._engine, name, self._counted(name, step))
 
     def _told_step_by_step(self) -> list[dict[str, Extents]]:
-        """The variables of every step of a file, with their shapes, as only reading it as a stream tells them."""
+        """The variables of every step of a file, with their shapes, as only reading its steps one by one tells them."""
         if self._told is None:
-            found: list[dict[str, Extents]] = []
             with self._calling("look at the steps of"):
-                io = self._declare("cusz_steps")
-                try:
-                    engine = self._attempt("open", lambda: io.open(self.absolute, self._adios2.Mode.Read))
-                    with closing(engine.close, self.path):
-                        while len(found) < self.n_steps and (
-                            engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK
-                        ):
-                            available = io.available_variables()
-                            found.append({name: extents_of(told["Shape"]) for name, told in available.items()})
-                            engine.end_step()
-                finally:
-                    self._adios.remove_io("cusz_steps")
-            self._told = found
+                if has_several_writers(Path(self.absolute)):
+                    self._told = [self._told_of_step(step) for step in range(self.n_steps)]
+                else:
+                    self._told = self._told_in_stream()
         return self._told
+
+    def _told_of_step(self, step: int) -> dict[str, Extents]:
+        """The variables of a step of a BP5 file, with their shapes."""
+        io = self._declare("cusz_steps")
+        io.set_parameters({"SelectSteps": str(step)})
+        try:
+            engine = self._attempt("open", lambda: io.open(self.absolute, self._adios2.Mode.ReadRandomAccess))
+            with closing(engine.close, self.path):
+                return _shapes_in(io)
+        finally:
+            self._adios.remove_io("cusz_steps")
+
+    def _told_in_stream(self) -> list[dict[str, Extents]]:
+        found: list[dict[str, Extents]] = []
+        io = self._declare("cusz_steps")
+        try:
+            engine = self._attempt("open", lambda: io.open(self.absolute, self._adios2.Mode.Read))
+            with closing(engine.close, self.path):
+                while len(found) < self.n_steps and (
+                    engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK
+                ):
+                    found.append(_shapes_in(io))
+                    engine.end_step()
+        finally:
+            self._adios.remove_io("cusz_steps")
+        return found
+
+
+def _shapes_in(io: Any) -> dict[str, Extents]:
+    return {name: extents_of(told["Shape"]) for name, told in io.available_variables().items()}
 
 
 def _of_file(given: Mapping[str, str]) -> dict[str, str]:

@@ -59,6 +59,8 @@ class Recorder:
         before = _lines_before(checks, kept_steps)
         self._file: BinaryIO | None = open(checks, "wb", buffering=0)  # noqa: SIM115
         self._file.write(before)
+        if b'"step"' in before[before[:-1].rfind(b"\n") + 1 :]:  # of a program that was killed: as if it had closed it
+            self.record()
 
     def record(
         self,
@@ -172,6 +174,21 @@ def records(path: Path) -> dict[tuple[int, str], VariableRecord]:
             latest[name] = VariableRecord(own["eb"], own["mode"], own["predictors"])
         found |= {(line["step"], name): latest[name] for name in line["tables"] if name in latest}
     return found
+
+
+def is_continued(path: Path, n_steps: int) -> bool:
+    """Whether a Writer's file has steps of another program, or of one that had opened it again, according to it.
+
+    Args:
+        n_steps: that the file has.
+
+    Raises:
+        CorruptArchiveError: the file of checksums is damaged.
+        CuszError: it cannot be read.
+    """
+    with _reading(path):
+        are_steps = ["step" in line for line in _lines(path / CHECKS_FILE)]
+    return bool(are_steps) and (sum(are_steps) < n_steps or not all(are_steps[: sum(are_steps)]))
 
 
 def crc_before(crc: int, n_bytes: int) -> int:
