@@ -33,6 +33,11 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
             cusz_core.UnsupportedError,
             "FlattenSteps makes one step of all",
         ),
+        (
+            ("BP4", {"flushStepsCount": 3}, False, False),
+            cusz_core.UnsupportedError,
+            "FlushStepsCount is 3: of steps that are flushed together, BP4 damages all but the last",
+        ),
         (("SST", {"marshalmethod": "ffs"}, False, False), cusz_core.UnsupportedError, "FFS, which ignores operators"),
     ],
 )

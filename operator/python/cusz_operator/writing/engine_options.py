@@ -35,6 +35,12 @@ def engine_parameters(
         raise UnsupportedError(
             "FlattenSteps makes one step of all: the blocks of an array would lie one over the other"
         )
+    flush = [of for key, of in result.items() if key.lower() == "flushstepscount"]
+    if engine == "BP4" and any(of.strip() != "1" for of in flush):
+        raise UnsupportedError(
+            f"FlushStepsCount is {flush[0]}: of steps that are flushed together, BP4 damages all but the last if it "
+            "aggregates ranks, and none is in the file when it ends: leave it out"
+        )
     if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
         result["AsyncWrite"] = "Naive"
     return result
