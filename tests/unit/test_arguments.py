@@ -305,7 +305,9 @@ def test_compress_into_a_buffer_that_is_just_enough():
 
 
 @pytest.mark.parametrize(
-    "out", [bytearray(2000), memoryview(bytearray(2000)), np.zeros((20, 100), np.uint8), np.zeros(2000)], ids=repr
+    "out",
+    [bytearray(2000), memoryview(bytearray(2000)), np.zeros((20, 100), np.uint8), np.zeros(2000)],
+    ids=["bytearray", "memoryview", "bytes in rows", "doubles"],
 )
 def test_archives_in_a_buffer_of_any_kind(out):
     wanted = cusz.compress(X, 1e-3)
