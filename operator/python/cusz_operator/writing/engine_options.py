@@ -28,20 +28,23 @@ def engine_parameters(
     if asynchronous and engine == "BP4":
         raise UnsupportedError("asynchronous is for BP5 and SST: BP4 writes within the step")
     result = {str(key): str(value) for key, value in (parameters or {}).items()}
-    if engine == "SST" and any(key.lower() == "marshalmethod" and of.lower() == "ffs" for key, of in result.items()):
+
+    def given(key: str) -> list[str]:  # ADIOS2 does not tell capitals apart
+        return [value for own, value in result.items() if own.lower() == key.lower()]
+
+    if engine == "SST" and any(of.lower() == "ffs" for of in given("MarshalMethod")):
         raise UnsupportedError("MarshalMethod is FFS, which ignores operators: leave it out, or take BP5 or BP")
-    flatten = [of for key, of in result.items() if key.lower() == "flattensteps"]
-    if any(of.lower() not in ("off", "no", "false", "0") for of in flatten):
+    if any(of.lower() not in ("off", "no", "false", "0") for of in given("FlattenSteps")):
         raise UnsupportedError(
             "FlattenSteps makes one step of all: the blocks of an array would lie one over the other"
         )
-    flush = [of for key, of in result.items() if key.lower() == "flushstepscount"]
+    flush = given("FlushStepsCount")
     if engine == "BP4" and any(of.strip() != "1" for of in flush):
         raise UnsupportedError(
             f"FlushStepsCount is {flush[0]}: of steps that are flushed together, BP4 damages all but the last if it "
             "aggregates ranks, and none is in the file when it ends: leave it out"
         )
-    if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
+    if asynchronous and engine == "BP5" and not given("AsyncWrite"):
         result["AsyncWrite"] = "Naive"
     return result
 
