@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import cusz_core
 from cusz_operator.configuring import files as configuration
 
 VARIABLES = [
@@ -13,7 +14,8 @@ VARIABLES = [
 
 
 def test_xml():
-    text = configuration.xml("Simulation & Output", "SST", VARIABLES, "export A=--b")
+    text = configuration.xml("Simulation & Output", "SST", VARIABLES, "export A=---b\n-")
+    assert "<!-- export A=- - -b?- -->" in text
     root = ElementTree.fromstring(text)
     assert root.tag == "adios-config"
     (io,) = root
@@ -54,3 +56,22 @@ def test_yaml():
     assert operation["Type"] == "plugin"
     assert operation["PluginName"] == "cusz"
     assert operation["accuracy"] == "0.30000000000000004"
+
+
+@pytest.mark.parametrize("write", [configuration.xml, configuration.yaml])
+@pytest.mark.parametrize("name", ["a\nb", "a\x01", "a\x85b", "\u2028", "\udc80"])
+def test_names_that_no_configuration_can_hold(write, name):
+    with pytest.raises(cusz_core.ParameterError, match=r"io is .*: XML and YAML have no such characters"):
+        write(name, "BP5", VARIABLES)
+    with pytest.raises(cusz_core.ParameterError, match="the name of a variable is"):
+        write("Out", "BP5", [*VARIABLES, configuration.OperatedVariable(name, {})])
+
+
+def test_a_comment_stays_a_comment():
+    """It may hold the path of an installation, which may hold anything."""
+    yaml = pytest.importorskip("yaml")
+    variable = configuration.OperatedVariable("U", {}, "of\nrun: [")
+    (io,) = yaml.safe_load(configuration.yaml("Out", "BP5", [variable], "export A=a\n- b: ["))
+    assert [own["Variable"] for own in io["Variables"]] == ["U"]
+    text = configuration.xml("Out", "BP5", [variable], "export A=a\x01--->")
+    assert ElementTree.fromstring(text).find("io/variable").attrib == {"name": "U"}

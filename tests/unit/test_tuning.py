@@ -281,6 +281,15 @@ def test_survey_of_a_small_field_is_exact(dtype):
             assert (row.max_error, row.share) == (result.max_error, 1)
 
 
+def test_survey_of_equal_values(dtype):
+    """A fraction of their range is 0, which stores them exactly; but not in their full size, as bound 0 does."""
+    x = np.full((20, 30, 40), 3, dtype)
+    (row,) = tuning.survey(x, [1e-3])
+    archive = cusz.compress(x, 1e-3, "rel")
+    assert (row.eb, row.ratio, row.max_error) == (0, x.nbytes / len(archive), 0)
+    assert math.isnan(row.relative)
+
+
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 def test_survey_by_a_sample_is_near(shape):

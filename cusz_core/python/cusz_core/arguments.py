@@ -6,6 +6,7 @@ import array
 import math
 import mmap
 import operator
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -158,6 +159,18 @@ def extents(values: Any, what: str) -> tuple[int, ...]:
     if result and (min(result) < 0 or max(result) >= 2**63):
         raise ParameterError(f"{what} is {result}; its numbers must be from 0 to 2**63 - 1")
     return result
+
+
+def dictionary(value: object, what: str) -> Mapping[str, Any]:
+    """A dictionary with texts as keys; None is an empty one. `what`: its name in messages."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ParameterError(f"{what} is {describe(value)}; it must be a dictionary")
+    for key in value:
+        if not isinstance(key, str):
+            raise ParameterError(f"{what} has the key {key!r}; its keys must be texts")
+    return value
 
 
 def error_bound(eb: object) -> float:

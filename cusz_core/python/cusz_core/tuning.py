@@ -278,7 +278,7 @@ def survey(
     lowest, highest, _ = found.limits
     outcomes = []
     for parameters in checked:
-        if mode == "rel":
+        if mode == "rel" and lowest < highest:
             eb = _native.absolute_bound(parameters.eb, lowest, highest)
             parameters = dataclasses.replace(parameters, eb=eb, mode="abs")
         outcomes.append(_try(found, parameters))
@@ -334,7 +334,7 @@ def _try(found: Sample, parameters: Parameters, *, with_effects: bool = True) ->
     assert decoded is not None
     lowest, highest, values = found.limits
     return Outcome(
-        eb=parameters.eb,
+        eb=0.0 if parameters.mode == "rel" else parameters.eb,  # of a field of equal values
         relative=math.nan if parameters.mode == "pw_rel" else _relative(parameters.eb, lowest, highest),
         ratio=found.size * found.x.itemsize / archive_bytes,
         bit_rate=8 * archive_bytes / found.size if found.size else 0.0,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import unicodedata
 from collections.abc import Mapping
 
-from cusz_core.errors import UnsupportedError
+from cusz_core.errors import ParameterError, UnsupportedError
 
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
@@ -82,10 +84,12 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
 
     Raises:
         UnsupportedError: the engine does not work with the operator.
+        ParameterError: a name has characters that a configuration file cannot hold, such as line breaks.
     """
     from xml.sax.saxutils import quoteattr  # imports urllib and ssl, which take longer than this package
 
     check_engine(engine)
+    _require_writable(io, variables)
     lines = ['<?xml version="1.0"?>']
     lines += _xml_comment(comment)
     lines += ["<adios-config>", f"  <io name={quoteattr(io)}>"]
@@ -111,19 +115,35 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
 def yaml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "", *, statistics: bool = True) -> str:
     """The same configuration as a YAML file."""
     check_engine(engine)
-    lines = [f"# {comment}"] if comment else []
+    _require_writable(io, variables)
+    lines = [f"# {_on_one_line(comment)}"] if comment else []
     lines += ["---", f"- IO: {_quoted(io)}", "  Engine:", f"    Type: {_quoted(engine)}"]
     lines += [f"    # {_NO_STATISTICS}", "    StatsLevel: 0"] if not statistics else []
     lines.append("  Variables:")
     for variable in variables:
-        lines += [f"    # {variable.comment}"] if variable.comment else []
+        lines += [f"    # {_on_one_line(variable.comment)}"] if variable.comment else []
         lines += [f"    - Variable: {_quoted(variable.name)}", "      Operations:", "        - Type: plugin"]
         lines += [f"          {key}: {_quoted(value)}" for key, value in variable.operator().items()]
     return "\n".join(lines) + "\n"
 
 
 def _xml_comment(text: str) -> list[str]:
-    return [f"<!-- {text.replace('--', '- -')} -->"] if text else []
+    return [f"<!-- {re.sub('-(?=-)', '- ', _on_one_line(text))} -->"] if text else []
+
+
+def _on_one_line(comment: str) -> str:
+    """A comment without line breaks and other characters that XML or YAML does not have."""
+    return "".join(character if _is_writable(character) else "?" for character in comment)
+
+
+def _require_writable(io: str, variables: list[OperatedVariable]) -> None:
+    for what, name in (("io", io), *(("the name of a variable", variable.name) for variable in variables)):
+        if not all(map(_is_writable, name)):
+            raise ParameterError(f"{what} is {name!r}: XML and YAML have no such characters")
+
+
+def _is_writable(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Cs", "Cn", "Zl", "Zp")
 
 
 def _quoted(text: str) -> str:

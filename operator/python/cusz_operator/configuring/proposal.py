@@ -148,13 +148,7 @@ def _outcome(sample: tuning.Sample, eb: float, mode: Mode, **options: Unpack[Opt
         return tuning.find_bound(sample, psnr=eb, **options)
     if mode == "ratio":
         return tuning.find_bound(sample, ratio=eb, **options)
-    low, high, _ = sample.limits
-    (outcome,) = tuning.survey(
-        sample,
-        [absolute_bound(eb, low, high) if mode == "rel" else eb],
-        "pw_rel" if mode == "pw_rel" else "abs",
-        **options,
-    )
+    (outcome,) = tuning.survey(sample, [eb], mode, **options)
     return outcome
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cusz_core import embedding
+from cusz_core import arguments, embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Lossless, Parameters
 
@@ -32,10 +32,11 @@ class Settings:
             given, variables: to the Writer.
 
         Raises:
-            ParameterError: a value out of its legal range.
+            ParameterError: a value out of its legal range, or `variables` is not a dictionary of dictionaries.
         """
         self._defaults = _merged({}, given)
-        self._of_variable = {name: _not_none(_known(name, own)) for name, own in (variables or {}).items()}
+        each = arguments.dictionary(variables, "variables")
+        self._of_variable = {name: _not_none(_known(name, own)) for name, own in each.items()}
         for pattern, own in self._of_variable.items():
             meant(pattern)
             _merged(self._defaults, own)
@@ -158,7 +159,8 @@ def _parameters(merged: Mapping[str, Any]) -> Parameters:
     return Parameters(**{"eb": 0.0, **{key: value for key, value in merged.items() if key not in (*GOALS, *LIMITS)}})
 
 
-def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+def _known(name: str, given: object) -> Mapping[str, Any]:
+    own = arguments.dictionary(given, f"variables[{name!r}]")
     unknown = [key for key in own if key not in _OF_VARIABLES]
     if unknown:
         raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_OF_VARIABLES)}")
