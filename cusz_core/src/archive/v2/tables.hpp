@@ -47,6 +47,11 @@ constexpr Meaning meaning_of(std::uint32_t symbol) { // not of a special or verb
     const auto leading = static_cast<std::int32_t>((symbol & 1) != 0 ? 5 + quarter : 4 + quarter);
     return {((symbol & 1) != 0 ? -leading : leading) * (1 << bits), bits};
 }
+inline constexpr auto meanings = [] { // of all symbols up to the escape
+    std::array<Meaning, escape + 1> of{};
+    for (std::uint32_t symbol = 0; symbol <= escape; ++symbol) of[symbol] = meaning_of(symbol);
+    return of;
+}();
 
 // floor(256 log2(n)), n > 0.
 std::uint32_t log256(std::uint64_t n);

@@ -164,7 +164,7 @@ template <class T>
             if (sizeof(T) == 8) record.extra.push_back(static_cast<std::uint32_t>(bits >> 32));
         } else {
             symbol[j] = static_cast<std::uint8_t>(v2::symbol_of(code));
-            record.extra_bits += v2::meaning_of(symbol[j]).extra_bits;
+            record.extra_bits += v2::meanings[symbol[j]].extra_bits;
             record.extra.push_back(static_cast<std::uint32_t>(code));
         }
     }
@@ -266,7 +266,7 @@ std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uin
     } else if (symbol != v2::special) {
         const std::uint32_t number = symbol < v2::first_bucket ? symbol - zero_symbol : *next++;
         if (unit_tables().interval[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
-        const std::uint32_t bits = symbol < v2::first_bucket ? 0 : v2::meaning_of(symbol).extra_bits;
+        const std::uint32_t bits = v2::meanings[symbol].extra_bits;
         extra.put(number, bits);
     }
     return static_cast<std::uint16_t>(table << 8 | symbol);

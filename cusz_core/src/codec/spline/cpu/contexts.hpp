@@ -257,13 +257,16 @@ void find_contexts(const SplineTile<T>& tile, std::uint32_t c) {
 class PointsOfGroup {
 public:
     PointsOfGroup(const TileForm& form, std::uint32_t phase, const TileForm::Group& group)
-        : runs_(form.runs[phase - 1].data() + group.first_run), n_(runs_->n) {}
-    std::uint32_t byte(std::uint32_t j) const { return runs_[j / n_].byte + j % n_; }
-    std::uint32_t value(std::uint32_t j) const { return runs_[j / n_].value + j % n_; }
+        : runs_(form.runs[phase - 1].data() + group.first_run), n_(runs_->n), part_(4096 / n_ + 1) {}
+    std::uint32_t byte(std::uint32_t j) const { return runs_[run(j)].byte + j - run(j) * n_; }
+    std::uint32_t value(std::uint32_t j) const { return runs_[run(j)].value + j - run(j) * n_; }
 
 private:
+    std::uint32_t run(std::uint32_t j) const { return j * part_ / 4096; } // j / n_, without a division, for j < 64
     const TileForm::Run* runs_;
-    std::uint32_t n_; // the same for all of them
+    std::uint32_t n_; // of each run
+    std::uint32_t part_;
+    static_assert(max_group_points == 64);
 };
 
 // Bytes of a phase in coding order, and back: `to_order` of arrays by class, `in_order`.

@@ -17,27 +17,24 @@ namespace cusz::cpu::CUSZ_ISA {
 class ExtraBitsBackwards {
 public:
     ExtraBitsBackwards() = default;
-    ExtraBitsBackwards(const std::uint16_t* begin, const std::uint16_t* end)
-        : end_(end), n_(static_cast<std::size_t>(end - begin)) {}
+    ExtraBitsBackwards(const std::uint16_t* begin, const std::uint16_t* end) : begin_(begin), next_(end) {}
     std::uint64_t take(std::uint32_t bits) { // at most 32
-        const std::size_t first = at_ / 16;
-        std::uint64_t here = 0;
-        for (std::size_t j = 0; j < 3; ++j)
-            if (first + j < n_) here |= std::uint64_t{*(end_ - 1 - (first + j))} << 16 * j;
-        here >>= at_ % 16;
-        at_ += bits;
-        if (at_ > 16 * n_) corrupt_unit("extra bits that end too early");
-        return here & ((std::uint64_t{1} << bits) - 1);
+        for (; n_ < bits; n_ += 16) {
+            if (next_ == begin_) corrupt_unit("extra bits that end too early");
+            here_ |= std::uint64_t{*--next_} << n_;
+        }
+        const std::uint64_t taken = here_ & ((std::uint64_t{1} << bits) - 1);
+        here_ >>= bits;
+        n_ -= bits;
+        return taken;
     }
     // Whether they begin there.
-    bool is_finished(const std::uint16_t* begin) const {
-        const std::size_t used = (at_ + 15) / 16;
-        return static_cast<std::size_t>(end_ - begin) == used && (at_ % 16 == 0 || *begin >> at_ % 16 == 0);
-    }
+    bool is_finished(const std::uint16_t* begin) const { return next_ == begin && here_ == 0; }
 
 private:
-    const std::uint16_t* end_ = nullptr;
-    std::size_t n_ = 0, at_ = 0;
+    const std::uint16_t *begin_ = nullptr, *next_ = nullptr; // next_: behind the words that are to come
+    std::uint64_t here_ = 0;                                 // n_ bits of the words that have been
+    std::uint32_t n_ = 0;
 };
 
 struct UnitReading {
@@ -69,7 +66,7 @@ template <class T>
             other.bits = static_cast<Bits>(bits);
             if (other.bits == special) corrupt_unit("a special value that is stored verbatim");
         } else {
-            const auto [first, bits] = v2::meaning_of(of);
+            const auto [first, bits] = v2::meanings[of];
             const auto taken = static_cast<std::int32_t>(extra.take(bits));
             constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
             other.code = of == v2::escape ? (taken ^ sign) - sign : first + taken;
