@@ -130,7 +130,7 @@ class FakeCupy(types.ModuleType):
 
         class Stream:
             def __init__(self, ptr, device_id=-1):
-                self.ptr, self.device_id = ptr, device_id
+                self.ptr, self.device_id, self.queued = ptr, device_id, []
 
             def __enter__(self):
                 if self.device_id not in (-1, module.current_device):
@@ -143,6 +143,21 @@ class FakeCupy(types.ModuleType):
 
             def synchronize(self):
                 module.log.append(("synchronize", self.ptr))
+
+            def record(self):
+                return Event(self)
+
+        class Event:
+            """Its stream does what it has `queued` when it is waited for."""
+
+            def __init__(self, stream):
+                if stream.device_id not in (-1, module.current_device):
+                    raise RuntimeError("the stream is of another device")
+                self.queued, stream.queued = stream.queued, []
+
+            def synchronize(self):
+                for work in self.queued:
+                    work()
 
         class ExternalStream(Stream):
             pass
@@ -238,16 +253,21 @@ class FakeTorch(types.ModuleType):
 
     def __init__(self):
         super().__init__("torch")
+        module = self
+        self.current_device = "cuda:0"
+        self.cuda = types.SimpleNamespace(device=self._on)
 
         class Tensor(CudaArray):
             __module__ = "torch"
 
-            def __init__(self, x):
+            def __init__(self, x, device="cuda:0"):
                 super().__init__(x, version=2)
-                self.device = "cuda:0"
+                self.device = device
                 self.exports = []
 
             def __dlpack__(self, *, stream=None):
+                if module.current_device != self.device:
+                    raise BufferError("Can't export tensors on a different CUDA device index")
                 self.exports.append(stream)
                 return object()
 
@@ -256,6 +276,12 @@ class FakeTorch(types.ModuleType):
             device = "cpu"
 
         self.Tensor, self.HostTensor = Tensor, HostTensor
+
+    @contextlib.contextmanager
+    def _on(self, device):
+        before, self.current_device = self.current_device, device
+        yield
+        self.current_device = before
 
     def empty(self, shape, dtype, device="cpu"):
         x = np.empty(shape, str(dtype).removeprefix("torch."))

@@ -288,6 +288,23 @@ def test_a_block_on_a_device_is_compressed_before_the_step_ends(
             assert not support.violations(X, run[0].read(name), 1e-3)
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_stream_that_was_current_at_put_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, overlap: bool
+) -> None:
+    """Another one is current where the step ends."""
+    cupy = fake_cupy.install(monkeypatch)
+    field, stream = np.zeros_like(X), cupy.cuda.Stream(7)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=overlap) as out, out.step():
+        with stream:
+            stream.queued.append(lambda: np.copyto(field, X))
+            for half in (slice(0, 1), slice(1, None)):
+                out.put("D", cupy.ndarray(field[half]), shape=X.shape, start=(half.start, *[0] * (X.ndim - 1)))
+        assert not field.any(), "put does not wait"
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert not support.violations(X, run[0].read("D"), 1e-3)
+
+
 @pytest.fixture(scope="module")
 def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which a process ends if another thread than its first one calls MPI."""

@@ -293,8 +293,9 @@ def test_the_capsule_lives_as_long_as_the_call():
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-def test_host_memory_by_dlpack_is_used_in_place(versioned, places):
-    array = DLPackArray(X, kind=1, versioned=versioned)
+@pytest.mark.parametrize("kind", [1, 3])  # pageable and pinned
+def test_host_memory_by_dlpack_is_used_in_place(kind, versioned, places):
+    array = DLPackArray(X, kind=kind, versioned=versioned)
     assert cusz.compress(array, 1e-3) == ARCHIVE
     assert places[-1] == ()
     assert device_memory.field(array).ctypes.data == X.ctypes.data
@@ -570,8 +571,11 @@ def test_decompress_for_pytorch(monkeypatch):
         field = cusz.decompress(ARCHIVE, **options)
         assert isinstance(field, torch.Tensor)
         assert support.same_bits(field.x, DECODED)
-    assert cusz.compress(tensor, 1e-3) == ARCHIVE
-    assert tensor.exports == [1]
+    for device in ("cuda:0", "cuda:1"):  # the current one, and another
+        tensor = torch.Tensor(X, device)
+        assert cusz.compress(tensor, 1e-3) == ARCHIVE
+        assert tensor.exports == [1]
+        assert torch.current_device == "cuda:0"
     with pytest.raises(cusz.UnsupportedError, match="neither numpy's nor on a CUDA device"):
         cusz.decompress(ARCHIVE, like=torch)
 

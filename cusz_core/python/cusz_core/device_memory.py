@@ -5,6 +5,7 @@ CuPy is imported only when the caller asks for a CuPy array.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import math
@@ -12,7 +13,7 @@ import mmap
 import operator
 import sys
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ from .errors import DeviceError, OutOfMemoryError, ParameterError, UnsupportedEr
 
 BYTES = np.dtype(np.uint8)
 _DTYPE_IDS = {BYTES: 0, np.dtype(np.float32): _native.F32, np.dtype(np.float64): _native.F64}
-_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_MANAGED = 1, 2, 13  # kDLCPU, kDLCUDA, kDLCUDAManaged
+_DLPACK_HOST = (1, 3, 11)  # kDLCPU, and pinned memory: kDLCUDAHost, kDLROCMHost
+_DLPACK_DEVICE = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _LEGACY_STREAM, _LEGACY_HANDLE, _PER_THREAD_HANDLE = 0, 1, 2  # 0 and 1 are the same stream
 _UNKNOWN = -2  # cusz_device_of, if CUDA cannot tell
@@ -149,7 +151,7 @@ def _layout(x: object, name: str) -> _Layout | None:
         kind = int(ask_device()[0])
     except Exception as error:
         _refuse(x, name, f"__dlpack_device__() fails: {error}", error)
-    return _dlpack_layout(x, name) if kind in (_DLPACK_CUDA, _DLPACK_CUDA_MANAGED) else None
+    return _dlpack_layout(x, name) if kind in _DLPACK_DEVICE else None
 
 
 def _ask(x: object, attribute: str, name: str) -> Any:
@@ -199,7 +201,8 @@ def _cuda_layout(x: object, interface: Any, name: str) -> _Layout:
     if version == 2 and _cupy_of(x) is None and (export := _ask(x, "__dlpack__", name)) is not None:
         # Version 2 has no streams. DLPack does: asked for a capsule, the owner makes the legacy stream wait.
         try:
-            export(stream=_LEGACY_HANDLE)
+            with _where(x):
+                export(stream=_LEGACY_HANDLE)
         except Exception as error:
             _refuse(x, name, f"__dlpack__() fails: {error}", error)
         layout.stream = _LEGACY_STREAM
@@ -209,14 +212,15 @@ def _cuda_layout(x: object, interface: Any, name: str) -> _Layout:
 def _dlpack_layout(x: Any, name: str) -> _Layout:
     """By DLPack. From here on the capsule keeps the tensor alive."""
     try:
-        try:
-            capsule = x.__dlpack__(stream=_LEGACY_HANDLE, max_version=(1, 0))
-        except TypeError:  # older than DLPack 1
-            capsule = x.__dlpack__(stream=_LEGACY_HANDLE)
+        with _where(x):
+            try:
+                capsule = x.__dlpack__(stream=_LEGACY_HANDLE, max_version=(1, 0))
+            except TypeError:  # older than DLPack 1
+                capsule = x.__dlpack__(stream=_LEGACY_HANDLE)
         address, (code, bits, lanes), shape, strides, (kind, _), writable = _native.describe_dlpack(capsule)
     except Exception as error:
         _refuse(x, name, f"__dlpack__() fails: {error}", error)
-    if kind not in (_DLPACK_CUDA, _DLPACK_CUDA_MANAGED):
+    if kind not in _DLPACK_DEVICE:
         _refuse(x, name, f"__dlpack__() gives memory of DLPack's device type {kind}, not of a CUDA device")
     letter = _DLPACK_KINDS.get(code)
     try:
@@ -234,12 +238,22 @@ def _dlpack_layout(x: Any, name: str) -> _Layout:
     return layout
 
 
+def _where(x: object) -> contextlib.AbstractContextManager[object]:
+    """Makes the device of a PyTorch tensor current: PyTorch exports, and makes streams wait, on that one alone."""
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    if isinstance(tensor, type) and isinstance(x, tensor):
+        found: contextlib.AbstractContextManager[object] = cast("Any", torch).cuda.device(cast("Any", x).device)
+        return found
+    return contextlib.nullcontext()
+
+
 def _host_view(x: Any, name: str) -> object:
     """A numpy array over the memory of `x` if DLPack says that this is the host's, else `x` itself. Never a copy."""
     if isinstance(x, type) or (ask_device := _ask(x, "__dlpack_device__", name)) is None:
         return x
     try:
-        if int(ask_device()[0]) != _DLPACK_CPU:
+        if int(ask_device()[0]) not in _DLPACK_HOST:
             return x
         try:
             return np.from_dlpack(x, copy=False)
@@ -351,6 +365,14 @@ def _wait_for(array: DeviceView) -> None:
         )
     with cupy.cuda.Device(array.device if array.device >= 0 else None):
         cupy.cuda.runtime.streamSynchronize(array.stream)
+
+
+def event_after(array: DeviceView) -> Any:
+    """An event after what CuPy's current stream has to do, if it is a CuPy array: others say what stream they need."""
+    if array.cupy is None or array.device < 0:
+        return None
+    with array.cupy.cuda.Device(array.device):
+        return array.cupy.cuda.get_current_stream().record()
 
 
 class PoolAllocator:

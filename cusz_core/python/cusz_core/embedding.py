@@ -8,6 +8,7 @@ Checks of arguments other than compression parameters (those are in `cusz_core.p
     error_bound, threads
     bytes_limit    a number of bytes
     describe       a value of the wrong type in a few words, for messages
+    dictionary     a dictionary with texts as keys
     dtype_id_of    the number of a dtype in the C interface
     extents        a shape, or where a block begins
     real           a number
@@ -39,7 +40,7 @@ from numpy.typing import NDArray
 
 from . import _native, device_memory
 from ._native import absolute_bound, instruction_set, predictor_name
-from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, integer, real, threads
+from .arguments import bytes_limit, describe, dictionary, dtype_id_of, error_bound, extents, integer, real, threads
 from .backends import cpu_model, lossless_stages
 from .device_memory import module_of
 from .errors import UnsupportedError
@@ -55,6 +56,7 @@ __all__ = [
     "compare",
     "cpu_model",
     "describe",
+    "dictionary",
     "dtype_id_of",
     "error_bound",
     "extents",
@@ -81,12 +83,15 @@ class PlacedField(NamedTuple):
         array: C-contiguous and aligned; the array passed in, or a copy if that was not.
         dtype, shape: of the field.
         device: number of the CUDA device; -1 for host memory.
+        ready: of a CuPy array, an event of the stream that is current now: the values are there after its
+            `synchronize()`. Who uses the array under another stream must wait for it. None: there is no need to.
     """
 
     array: Any
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     device: int
+    ready: Any = None
 
 
 def placed_field(x: object, name: str) -> PlacedField:
@@ -101,7 +106,7 @@ def placed_field(x: object, name: str) -> PlacedField:
     """
     found = device_memory.field(x, name)
     if isinstance(found, device_memory.DeviceView):
-        return PlacedField(found.array, found.dtype, found.shape, found.device)
+        return PlacedField(found.array, found.dtype, found.shape, found.device, device_memory.event_after(found))
     return PlacedField(found, found.dtype, found.shape, -1)
 
 

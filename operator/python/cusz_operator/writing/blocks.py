@@ -37,6 +37,7 @@ class Blocks:
             of dimensions, in host memory.
         start, count: where each lies in the global array.
         devices: the number of the CUDA device that holds each, -1 for host memory.
+        ready: events after which values on devices are there; see `wait`.
         put_with: the arguments of the last put, if `adds` may compare others with them.
     """
 
@@ -51,6 +52,7 @@ class Blocks:
     start: list[Extents]
     count: list[Extents]
     devices: list[int]
+    ready: list[Any]
     put_with: PutWith | None = None
 
     def __len__(self) -> int:
@@ -60,6 +62,12 @@ class Blocks:
     def are_on_host(self) -> bool:
         """Whether all are in host memory."""
         return all(isinstance(field, np.ndarray) for field in self.fields)
+
+    def wait(self) -> None:
+        """Waits for the streams that were current when arrays on devices were put; they need not be any more."""
+        for event in self.ready:
+            event.synchronize()
+        self.ready.clear()
 
     def raw_bytes(self) -> NDArray[np.int64]:
         """Of every block."""
@@ -78,6 +86,7 @@ class Blocks:
         self.dimensions, self.put_with = names, other.put_with
         for own, more in zip(self._of_blocks(), other._of_blocks(), strict=True):
             own.extend(more)
+        self.ready.extend(other.ready)
         return True
 
     def adds(self, array: Any, start: Any, put_with: PutWith) -> bool:
@@ -132,7 +141,7 @@ def prepare(
     """
     name, array, given = stored
     what = f"the block of {name!r}"
-    field, dtype, count, device = _placed(array, what)
+    field, dtype, count, device, ready = _placed(array, what)
     whole = embedding.extents(shape, f"shape of {name!r}") if shape is not None else count
     first = embedding.extents(start, f"start of {name!r}") if start is not None else (0,) * len(count)
     if not len(whole) == len(first) == len(count):
@@ -152,17 +161,19 @@ def prepare(
         can_be_compared = type(shape) is tuple and all(type(one) in _IMMUTABLE for one in put_with)
         is_like_its_field = given == type_name(dtype) and (is_exact(dtype) or len(count) <= MAX_FIELD_NDIM)
         put_with = put_with if can_be_compared and is_like_its_field else None
-    return Blocks(name, dtype, given, names, whole, parameters, wanted, [field], [first], [count], [device], put_with)
+    events = [] if ready is None else [ready]
+    of_blocks = ([field], [first], [count], [device])
+    return Blocks(name, dtype, given, names, whole, parameters, wanted, *of_blocks, events, put_with)
 
 
-def _placed(array: Any, what: str) -> tuple[Any, np.dtype[Any], Extents, int]:
-    """A block's array as it will be stored, its type and extents, and its device (-1: host memory)."""
+def _placed(array: Any, what: str) -> embedding.PlacedField:
+    """A block's array as it will be stored, with the block's extents."""
     if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) and is_exact(array.dtype):
         if not 1 <= array.ndim <= MAX_NDIM:
             raise UnsupportedError(f"{what} has {array.ndim} dimensions; accepted are 1 to {MAX_NDIM}")
         if not array.dtype.isnative:
             raise UnsupportedError(f"{what} has dtype {array.dtype.str}, in foreign byte order: convert it")
-        return np.ascontiguousarray(array), array.dtype, array.shape, -1
+        return embedding.PlacedField(np.ascontiguousarray(array), array.dtype, array.shape, -1)
     if is_exact(getattr(array, "dtype", None)) and not isinstance(array, np.ndarray):
         raise UnsupportedError(f"{what} is {embedding.describe(array)} of integers: pass a numpy array, in host memory")
     count = getattr(array, "shape", None)
@@ -171,8 +182,7 @@ def _placed(array: Any, what: str) -> tuple[Any, np.dtype[Any], Extents, int]:
             raise UnsupportedError(f"{what} has {len(count)} dimensions and cannot be reshaped to 4")
         array = array.reshape(field_shape(count))
     placed = embedding.placed_field(array, what)
-    extents = tuple(int(extent) for extent in count) if isinstance(count, tuple) else placed.shape
-    return placed.array, placed.dtype, extents, placed.device
+    return placed._replace(shape=tuple(map(int, count))) if isinstance(count, tuple) else placed
 
 
 def _names_of_dimensions(names: Sequence[str] | None, ndim: int, variable: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from cusz_core import arguments
+from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
 Engine = Literal["BP5", "BP4", "SST"]
@@ -28,7 +28,7 @@ def engine_parameters(
         raise ParameterError("append needs a file: a stream (SST) cannot be appended to")
     if asynchronous and engine == "BP4":
         raise UnsupportedError("asynchronous is for BP5 and SST: BP4 writes within the step")
-    result = {key: str(value) for key, value in arguments.dictionary(parameters, "parameters").items()}
+    result = {key: str(value) for key, value in embedding.dictionary(parameters, "parameters").items()}
 
     def given(key: str) -> list[str]:  # ADIOS2 does not tell capitals apart
         return [value for own, value in result.items() if own.lower() == key.lower()]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cusz_core import arguments, embedding
+from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Lossless, Parameters
 
@@ -35,7 +35,7 @@ class Settings:
             ParameterError: a value out of its legal range, or `variables` is not a dictionary of dictionaries.
         """
         self._defaults = _merged({}, given)
-        each = arguments.dictionary(variables, "variables")
+        each = embedding.dictionary(variables, "variables")
         self._of_variable = {name: _not_none(_known(name, own)) for name, own in each.items()}
         for pattern, own in self._of_variable.items():
             meant(pattern)
@@ -160,7 +160,7 @@ def _parameters(merged: Mapping[str, Any]) -> Parameters:
 
 
 def _known(name: str, given: object) -> Mapping[str, Any]:
-    own = arguments.dictionary(given, f"variables[{name!r}]")
+    own = embedding.dictionary(given, f"variables[{name!r}]")
     unknown = [key for key in own if key not in _OF_VARIABLES]
     if unknown:
         raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_OF_VARIABLES)}")

@@ -487,6 +487,7 @@ class Writer:
         except CuszError as failure:
             raise type(failure)(f"{failure} (nor is the step after it, which ends here)") from failure
         began = time.perf_counter()
+        error = error or _error_of(lambda: _wait_for(blocks))
         work, agreed = self._agree(blocks, values, error)
         self._settings.see(agreed.arrays.values())
         if self._background is not None and not agreed.is_sought:
@@ -704,6 +705,11 @@ def _asked(block: Description) -> tuple[float, str]:
     if block.wanted is not None:
         return block.wanted.value, block.wanted.kind
     return block.parameters.eb, block.parameters.mode
+
+
+def _wait_for(blocks: Iterable[Blocks]) -> None:
+    for of in blocks:
+        of.wait()
 
 
 def _error_of(work: Callable[[], None], *, of_adios2: bool = False) -> Exception | None:

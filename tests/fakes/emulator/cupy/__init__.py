@@ -140,6 +140,9 @@ class _Stream:
     def synchronize(self):
         _runtime.cudaStreamSynchronize(self.ptr)
 
+    def record(self):
+        return _Event()
+
 
 class _ExternalStream(_Stream):
     pass
