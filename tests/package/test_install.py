@@ -154,6 +154,15 @@ def test_fast_math_is_refused(tmp_path: Path) -> None:
     assert "cannot be built with '-ffast-math'" in said
 
 
+def test_a_cuda_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    """Before CMake tries to compile with it."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 11.8, V11.8.89'\n")
+    nvcc.chmod(0o755)
+    said = configure(tmp_path / "build", "-DCUSZ_USE_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", ok=False)
+    assert f"needs CUDA 12.0 or newer, whose nvcc has C++20; {nvcc} is of 11.8. Load a newer one" in said
+
+
 def test_static_libraries_are_refused(tmp_path: Path) -> None:
     said = configure(tmp_path, "-DBUILD_SHARED_LIBS=OFF", ok=False)
     assert "cusz is built as shared libraries alone" in said

@@ -33,6 +33,10 @@ extern "C" {
 // blocks_in_flight: 1 to 16. The default is (0, 0, 4).
 SIMT_API void simt_set_schedule(int order, unsigned seed, int blocks_in_flight);
 
+// Shared memory that a block may have at most, up to 227 KiB, which is the default. Kernels forget what they have been
+// allowed, as in a new context.
+SIMT_API void simt_set_shared_limit(std::size_t bytes);
+
 // Makes the nth next call of this runtime function fail, once, without effect; "*" counts calls of all functions
 // (except those that query errors). nth = 0 cancels that.
 SIMT_API void simt_fail_call(const char* function, int nth);

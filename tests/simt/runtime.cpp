@@ -118,6 +118,7 @@ struct Kernel {
 struct Runtime {
     std::mutex mutex;
     Schedule schedule;
+    std::size_t shared_limit = simt::shared_limit;
     int devices = 1;
     std::size_t memory_limit = memory_total, allocated = 0, peak = 0, pinned = 0;
     std::map<std::uintptr_t, std::unique_ptr<Allocation>> allocations;
@@ -433,8 +434,8 @@ cudaError_t attribute(cudaDeviceAttr which, int& value) {
     case cudaDevAttrMaxGridDimY:
     case cudaDevAttrMaxGridDimZ: value = 65535; break;
     case cudaDevAttrMaxSharedMemoryPerBlock: value = shared_default; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: value = shared_limit; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: value = shared_limit + 1024; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: value = runtime().shared_limit; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: value = runtime().shared_limit + 1024; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: value = 1024; break;
     case cudaDevAttrMaxRegistersPerBlock: value = 65536; break;
     case cudaDevAttrWarpSize: value = 32; break;
@@ -559,15 +560,15 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device)
     });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-    return api("cudaGetDeviceProperties", [&](Runtime&) {
+    return api("cudaGetDeviceProperties", [&](Runtime& r) {
         if (properties == nullptr) return cudaErrorInvalidValue;
         if (!is_device(device)) return cudaErrorInvalidDevice;
         *properties = {};
         std::snprintf(properties->name, sizeof(properties->name), "simt emulator");
         properties->totalGlobalMem = memory_total;
         properties->sharedMemPerBlock = shared_default;
-        properties->sharedMemPerBlockOptin = shared_limit;
-        properties->sharedMemPerMultiprocessor = shared_limit + 1024;
+        properties->sharedMemPerBlockOptin = r.shared_limit;
+        properties->sharedMemPerMultiprocessor = r.shared_limit + 1024;
         for (const auto& [which, value] :
              {std::pair{cudaDevAttrMaxRegistersPerBlock, &properties->regsPerBlock},
               {cudaDevAttrWarpSize, &properties->warpSize},
@@ -774,7 +775,8 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, in
     return api("cudaFuncSetAttribute", [&](Runtime& r) {
         if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
         if (which == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
-        if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > static_cast<int>(shared_limit))
+        if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+            value > static_cast<int>(r.shared_limit))
             return cudaErrorInvalidValue;
         r.kernels[kernel].shared_limit = static_cast<std::size_t>(value);
         return cudaSuccess;
@@ -782,10 +784,10 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, in
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int size,
                                                           std::size_t shared) {
-    return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&](Runtime&) {
+    return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&](Runtime& r) {
         if (blocks == nullptr || size <= 0 || size > static_cast<int>(block_limit)) return cudaErrorInvalidValue;
         if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
-        *blocks = shared > shared_limit ? 0 : 2;
+        *blocks = shared > r.shared_limit ? 0 : 2;
         return cudaSuccess;
     });
 }
@@ -796,6 +798,11 @@ void simt_set_schedule(int order, unsigned seed, int blocks_in_flight) {
     const std::lock_guard lock(runtime().mutex);
     runtime().schedule = {std::clamp(order, 0, 2), seed,
                           static_cast<unsigned>(std::clamp(blocks_in_flight, 1, static_cast<int>(in_flight_limit)))};
+}
+void simt_set_shared_limit(std::size_t bytes) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().shared_limit = std::min(bytes, shared_limit);
+    for (auto& [address, kernel] : runtime().kernels) kernel.shared_limit = shared_default;
 }
 void simt_fail_call(const char* function, int nth) {
     const std::lock_guard lock(runtime().mutex);

@@ -112,9 +112,6 @@ class Library:
     """Functions of the C interface, of the runtime and of the emulator, and what they have launched so far."""
 
     def __init__(self, path: Path) -> None:
-        # A driver that is here is used, and stays the one that other libraries of this process find.
-        with contextlib.suppress(OSError):
-            ctypes.CDLL("libcuda.so.1")
         self.c = c = ctypes.CDLL(str(path))
         for name, result, arguments in (
             ("cusz_create", c_void_p, []),
@@ -171,6 +168,7 @@ class Library:
             ("simt_calls", ctypes.c_ulong, [c_char_p]),
             ("simt_set_memory_limit", None, [c_size_t]),
             ("simt_set_device_count", None, [c_int]),
+            ("simt_set_shared_limit", None, [c_size_t]),
             ("simt_break_device", None, [c_int]),
             ("simt_hide_device_memory", None, [c_int]),
             ("simt_allocated_bytes", c_size_t, []),
@@ -254,6 +252,7 @@ class Library:
         self.set_schedule()
         self.set_memory_limit()
         self.c.simt_set_device_count(1)
+        self.c.simt_set_shared_limit(227 << 10)
         self.c.simt_break_device(0)
         self.hide_device_memory(False)
 

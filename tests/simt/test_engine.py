@@ -278,6 +278,27 @@ def test_what_is_refused(simt: Library, context: Context, predictor: str) -> Non
         assert device_archive.get(len(data)) == data
 
 
+def test_shared_memory_in_a_new_cuda_context(simt: Library, context: Context, predictor: str) -> None:
+    """What kernels have been allowed is gone with the old one, as after cudaDeviceReset."""
+    x = support.smooth((60, 70, 80), DTYPES[1])
+    for _ in range(2):
+        check_identity(context, x, 1e-3, predictor=predictor)
+        simt.c.simt_set_shared_limit(227 << 10)
+
+
+@pytest.mark.usefixtures("hidden")
+def test_the_last_resort_needs_no_kernel_and_no_memory_of_the_device(simt: Library, context: Context) -> None:
+    """The plugin stores a block without loss where it cannot be compressed for want of either."""
+    x = support.smooth((60, 70, 80), DTYPES[0])
+    wanted = cpu_archive(context, x, 0.0)
+    with simt.memory(DEVICE, x) as field, simt.memory(HOST, x.nbytes + RAW_OVERHEAD) as archive:
+        simt.set_memory_limit(simt.c.simt_allocated_bytes())
+        for function in ("cudaMallocAsync", "cudaLaunchKernelEx"):
+            simt.fail_call(function, 1)
+        n = context.compress_into(archive, field, x.dtype, x.shape, 0.0)
+        assert archive.get(n) == wanted
+
+
 @pytest.mark.usefixtures("hidden")
 def test_archives_of_doubles_need_no_more_alignment_than_words(simt: Library, context: Context, predictor: str) -> None:
     x = support.smooth(SHAPE, DTYPES[1])

@@ -79,6 +79,18 @@ def test_thin_fields(simt: Library, reused: Context, name: str, shape: tuple[int
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
 
 
+def test_lattices_for_which_a_device_has_too_little_shared_memory(simt: Library, reused: Context) -> None:
+    """Such a field goes through the host. Where a lattice is one value wide, contexts need more than values do."""
+    simt.c.simt_set_shared_limit(99 << 10)  # of many cards for graphics
+    x = support.integers(5000, -100, 100, 3)[:, None] + np.linspace(0, 1, 16) ** 2
+    simt.clear()
+    archive = check_identity(reused, x, 1e-3, predictor="spline")
+    assert not any("fixed_kernel" in kernel for kernel in simt.launched())
+    simt.c.simt_set_shared_limit(227 << 10)
+    assert check_identity(reused, x, 1e-3, predictor="spline") == archive
+    assert any("fixed_kernel" in kernel for kernel in simt.launched())
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(9000,), (90, 131), (20, 33, 40)], ids=str)
 def test_values_that_are_no_codes(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:

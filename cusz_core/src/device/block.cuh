@@ -7,6 +7,10 @@
 #include <cmath>
 #include <cstdint>
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "the kernels need compute capability 8.0 or newer: see CUSZ_CUDA_ARCHITECTURES"
+#endif
+
 // The block's dynamic shared memory.
 extern __shared__ __align__(16) unsigned char cusz_dynamic_shared[];
 

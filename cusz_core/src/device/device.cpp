@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "check.hpp"
 
@@ -23,37 +24,61 @@ unsigned long long libraries_loaded() noexcept {
     return count;
 }
 
-// Whether this process, or this library for an earlier device call, has loaded the CUDA driver.
-bool driver_is_loaded() noexcept {
-    static std::atomic<bool> loaded = false;
+// The driver's cuPointerGetAttributes. The runtime's cudaPointerGetAttributes would make a context, of some hundred
+// megabytes, on the thread's current device, which is device 0 in a new thread, whatever device the process works on; and
+// a driver that is too old for this library knows its pointers all the same. Types and numbers are those of cuda.h.
+using PointerQuery = int (*)(unsigned n, const int* attributes, void** answers, unsigned long long pointer);
+constexpr int memory_type = 2, is_managed = 8, device_ordinal = 9; // attributes
+constexpr unsigned device_memory = 2;                              // a memory type
+constexpr int success = 0, not_initialised = 3, deinitialised = 4, no_context = 201;
+
+#ifndef CUSZ_CUDA_DRIVER
+#define CUSZ_CUDA_DRIVER "libcuda.so.1"
+#endif
+
+// Null if this process, or this library for an earlier device call, has not loaded the driver.
+PointerQuery pointer_query() noexcept {
+    static std::atomic<PointerQuery> query = nullptr;
     static std::atomic<unsigned long long> looked_at = 0; // dlopen takes 20 microseconds to say no
-    if (loaded.load(std::memory_order_relaxed)) return true;
+    if (const PointerQuery known = query.load(std::memory_order_acquire); known != nullptr) return known;
     const unsigned long long now = libraries_loaded();
-    if (looked_at.load(std::memory_order_relaxed) == now) return false;
-    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (driver != nullptr) {
-        dlclose(driver);
-        loaded.store(true, std::memory_order_relaxed);
-    }
+    if (looked_at.load(std::memory_order_relaxed) == now) return nullptr;
+    // It stays loaded, as it does where the runtime has loaded it.
+    if (void* const driver = dlopen(CUSZ_CUDA_DRIVER, RTLD_LAZY | RTLD_NOLOAD); driver != nullptr)
+        query.store(reinterpret_cast<PointerQuery>(dlsym(driver, "cuPointerGetAttributes")), std::memory_order_release);
     looked_at.store(now, std::memory_order_relaxed);
-    return driver != nullptr;
+    return query.load(std::memory_order_acquire);
+}
+
+int device_by_runtime(const void* pointer) noexcept {
+    cudaPointerAttributes attributes{};
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
+    if (error != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return unknown;
+    }
+    const bool of_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+    return of_device ? attributes.device : host;
 }
 
 } // namespace
 
 int device_of(const void* pointer) noexcept {
-    if (pointer == nullptr || !driver_is_loaded()) return host;
-    cudaPointerAttributes attributes{};
-    const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
-    if (error != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
-        // Without a device, or in a forked child of a process that uses one, no pointer can be a device pointer.
-        const bool no_device = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
-                               error == cudaErrorInitializationError || error == cudaErrorInvalidValue;
-        return no_device ? host : unknown;
+    if (pointer == nullptr) return host;
+    const PointerQuery query = pointer_query();
+    if (query == nullptr) return host;
+    unsigned type = 0, managed = 0;
+    int ordinal = unknown;
+    const int which[] = {memory_type, is_managed, device_ordinal};
+    void* answers[] = {&type, &managed, &ordinal};
+    switch (query(3, which, answers, reinterpret_cast<std::uintptr_t>(pointer))) {
+    case success: return type == device_memory || managed != 0 ? ordinal : host;
+    // Nobody has memory of a device then: also in a forked child of a process that uses one, and as a process ends.
+    case not_initialised:
+    case deinitialised: return host;
+    case no_context: return device_by_runtime(pointer);
+    default: return unknown;
     }
-    const bool of_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
-    return of_device ? attributes.device : host;
 }
 
 int device_count(const char** reason) noexcept {

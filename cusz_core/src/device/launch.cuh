@@ -26,6 +26,17 @@ struct Device {
 inline constexpr std::uint32_t max_blocks_of_processor = 8;
 inline constexpr std::size_t max_devices = 64;
 
+// Allows a kernel of the current context as much shared memory as the device has: always that much, as another thread may
+// be launching with more. Not just once for a device: a context may be another one, or new, after cudaDeviceReset.
+template <auto kernel>
+void allow_shared_memory(const Device& device, std::size_t shared_bytes) {
+    constexpr std::size_t without_asking = 48 << 10;
+    if (shared_bytes <= without_asking) return;
+    int most = 0;
+    CUSZ_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
+    CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+}
+
 // Blocks of a kernel that a multiprocessor of the current device runs at once. shared_bytes may differ between calls.
 template <auto kernel>
 int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t shared_bytes) {
@@ -35,9 +46,7 @@ int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t
     const std::uint64_t key = std::uint64_t{shared_bytes} << 32 | static_cast<std::uint32_t>(device.number) << 8;
     const std::uint64_t last = known.load(std::memory_order_relaxed);
     if (last >> 8 == key >> 8 && last % 256 != 0) return static_cast<int>(last % 256);
-    int max_shared_bytes = 0, blocks = 0; // always the maximum: another thread may be launching with more
-    CUSZ_CUDA(cudaDeviceGetAttribute(&max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
-    CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
+    int blocks = 0;
     CUSZ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes));
     blocks = std::clamp(blocks, 1, static_cast<int>(max_blocks_of_processor));
     known.store(key | static_cast<std::uint64_t>(blocks), std::memory_order_relaxed);
@@ -49,6 +58,7 @@ template <auto kernel, class Arguments>
 void launch(const Arguments& arguments, std::uint32_t threads, std::size_t shared_bytes, std::uint64_t parts,
             bool all_parts, cudaStream_t stream) {
     const Device device = Device::current();
+    allow_shared_memory<kernel>(device, shared_bytes);
     const int at_once = blocks_of_processor<kernel>(device, threads, shared_bytes) * device.processors;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(all_parts ? parts : std::min<std::uint64_t>(parts, at_once)));

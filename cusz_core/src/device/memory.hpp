@@ -47,10 +47,10 @@ struct MemorySource {
         return memory;
     }
     // No work on the memory is pending, as every call waits for its own. The stream that it was allocated on may no
-    // longer exist.
+    // longer exist; the legacy one would wait for others, and may be captured.
     void release(void* memory, std::size_t bytes, cudaStream_t came_from) const noexcept {
         if (allocator.allocate == nullptr)
-            static_cast<void>(cudaFreeAsync(memory, nullptr));
+            static_cast<void>(cudaFreeAsync(memory, cudaStreamPerThread));
         else
             allocator.release(allocator.user, memory, bytes, came_from);
     }

@@ -180,6 +180,12 @@ public:
 
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
         if (!data.on_device() && !target.on_device()) return cpu_->piece_checksum(data, bytes, threads, target);
+        if (data.on_device() && !target.on_device() && target.pointer != nullptr) {
+            // Without a kernel and memory on the device: this is what is left where there is neither.
+            require_aligned(data, 4);
+            copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes));
+            return cpu_->piece_checksum(target, bytes, threads, {});
+        }
         return queue_.run([&] {
             if (!data.on_device())
                 queue_.staging.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
@@ -195,10 +201,7 @@ public:
             arguments.checksum = queue_.cleared<std::uint64_t>(result_, 1);
             if (arguments.n > 0) sum_pieces(arguments, stream());
             done("sum_pieces");
-            const auto checksum = queue_.fetched(arguments.checksum);
-            if (data.on_device() && !target.on_device() && target.pointer != nullptr)
-                queue_.staging.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
-            return fold(checksum);
+            return fold(queue_.fetched(arguments.checksum));
         });
     }
 

@@ -89,7 +89,7 @@ struct Workspace {
         state = parts.take<FieldState<T>>(1);
         lengths_at_ = parts.used();
         model.take_lengths(parts);
-        lengths_end_ = parts.used();
+        lengths_end_ = lengths_at_ + model.n_lengths();
         model.take(parts);
         ranges = parts.take<Range>(n_ranges);
         bytes = parts.used();
@@ -301,9 +301,17 @@ private:
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         const std::byte* const payloads = body + index_bytes;
         const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
-        const HuffmanTable table(frame, tables_, source_);
+        const HuffmanTable table(frame, table_entries_, tables_, source_);
 
-        std::uint64_t layers = tiling.layers(), words_before = 0, checksum = 0;
+        // Kernels count tiles in 32 bits, and go on by those of all warps. A check needs no memory that would limit them.
+        constexpr std::uint64_t most_tiles = std::uint64_t{1} << 31;
+        const std::uint64_t of_layer =
+            std::max<std::uint64_t>(1, n_tiles / std::max<std::uint64_t>(1, tiling.layers()));
+        if (of_layer > most_tiles)
+            fail(CUSZ_ERROR_UNSUPPORTED, "a layer of the field has ", of_layer,
+                 " tiles, more than can be read on a device: use backend cpu");
+        std::uint64_t layers = std::min(tiling.layers(), most_tiles / of_layer);
+        std::uint64_t words_before = 0, checksum = 0;
         std::vector<std::uint16_t> index; // on the host, if there are several batches
         const auto make_room = [&] { release_batch(); };
         const auto words_of_batch = [&](const Batch& batch) {
@@ -404,6 +412,7 @@ private:
     const MemorySource& source_;
     HostBackend& cpu_;
     DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
+    std::vector<std::uint32_t> table_entries_; // what is copied to `tables_`
 };
 
 } // namespace

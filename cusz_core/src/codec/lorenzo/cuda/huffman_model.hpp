@@ -44,17 +44,21 @@ private:
     std::uint64_t* book_ = nullptr; // memory for make_book
 };
 
-// The table for reading: that of an archive's model, on the device. It must outlive the work on the stream.
+// The table for reading: that of an archive's model, on the device.
 class HuffmanTable {
 public:
-    HuffmanTable(const Frame& frame, DeviceBuffer& buffer, const MemorySource& source) {
+    // entries: the table on the host, which must stay as it is until the work on the stream is done.
+    HuffmanTable(const Frame& frame, std::vector<std::uint32_t>& entries, DeviceBuffer& buffer,
+                 const MemorySource& source) {
         const DecodeBook book(frame.lengths, Alphabet(frame.coding.r));
         empty_ = book.empty();
-        for (std::size_t i = 0; i < std::size_t{1} << book.width(); ++i) entries_.push_back(entry(book.table()[i]));
-        table_ = buffer.reserve<std::uint32_t>(source, entries_.size());
-        CUSZ_CUDA(cudaMemcpyAsync(table_, entries_.data(), entries_.size() * 4, cudaMemcpyDefault, source.stream));
+        entries.clear();
+        for (std::size_t i = 0; i < std::size_t{1} << book.width(); ++i) entries.push_back(entry(book.table()[i]));
+        last_ = static_cast<std::uint32_t>(entries.size() - 1);
+        table_ = buffer.reserve<std::uint32_t>(source, entries.size());
+        CUSZ_CUDA(cudaMemcpyAsync(table_, entries.data(), entries.size() * 4, cudaMemcpyDefault, source.stream));
     }
-    DecodeTable reading() const { return {table_, static_cast<std::uint32_t>(entries_.size() - 1), empty_}; }
+    DecodeTable reading() const { return {table_, last_, empty_}; }
 
 private:
     static std::uint32_t entry(const DecodeBook::Entry& e) {
@@ -64,7 +68,7 @@ private:
     }
 
     bool empty_;
-    std::vector<std::uint32_t> entries_;
+    std::uint32_t last_;
     std::uint32_t* table_;
 };
 

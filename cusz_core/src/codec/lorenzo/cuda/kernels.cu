@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
     auto& tile = shared.warp[warp()];
     if (lane() == 0) shared.checksum[warp()] = 0;
     constexpr std::uint32_t warps = decode_warps<T, shape>;
-    const auto n_tiles = static_cast<std::uint32_t>(a.batch.n_tiles); // no memory has 2^32 of them
+    const auto n_tiles = static_cast<std::uint32_t>(a.batch.n_tiles); // at most 2^31
     for (std::uint32_t number = blockIdx.x * warps + warp(); number < n_tiles; number += gridDim.x * warps) {
         __syncwarp(); // all reads of the previous tile are done; the sums below do not order memory
         const std::uint32_t first = number / tiles_of_start * tiles_of_start;

@@ -25,9 +25,14 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(con
 }
 
 template <class T>
+std::size_t fixed_memory_bytes(const Lattice& lattice) {
+    return rest_at<FixedMemory> + fixed_bytes<T>(lattice.edge, lattice.n_active);
+}
+
+template <class T>
 void find_fixed_contexts(const DeviceLattice<T>& of, cudaStream_t stream) {
+    const std::size_t bytes = fixed_memory_bytes<T>(of.lattice);
     with_axes(of.lattice, [&]<std::uint32_t axes>(Class<axes>) {
-        const std::size_t bytes = rest_at<FixedMemory> + fixed_bytes<T>(of.lattice.edge, axes);
         if (of.points != nullptr)
             launch<fixed_kernel<T, axes, true>>(of, tile_threads, bytes, of.lattice.n_tiles, false, stream);
         else
@@ -35,6 +40,8 @@ void find_fixed_contexts(const DeviceLattice<T>& of, cudaStream_t stream) {
     });
 }
 
+template std::size_t fixed_memory_bytes<float>(const Lattice&);
+template std::size_t fixed_memory_bytes<double>(const Lattice&);
 template void find_fixed_contexts(const DeviceLattice<float>&, cudaStream_t);
 template void find_fixed_contexts(const DeviceLattice<double>&, cudaStream_t);
 

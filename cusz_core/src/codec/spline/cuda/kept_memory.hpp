@@ -82,9 +82,11 @@ private:
 template <class T>
 bool has_shared_memory(const Pyramid& pyramid, std::size_t n_lattices, v2::Curve curve) {
     const std::size_t most = max_shared_bytes();
-    for (std::size_t i = 0; i < n_lattices; ++i)
-        if (value_memory_bytes<T>(pyramid.lattices[i], curve) > most) return false;
-    return true;
+    return std::all_of(pyramid.lattices.begin(), pyramid.lattices.begin() + static_cast<std::ptrdiff_t>(n_lattices),
+                       [&](const Lattice& lattice) {
+                           return value_memory_bytes<T>(lattice, curve) <= most &&
+                                  fixed_memory_bytes<T>(lattice) <= most;
+                       });
 }
 
 // Values of every second lattice, from 1 on, and what is in place of magnitudes.

@@ -135,9 +135,11 @@ struct PutArguments {
     T* field;
 };
 
-// Bytes of shared memory that values_kernel needs.
+// Bytes of shared memory that value_kernel and fixed_kernel need.
 template <class T>
 std::size_t value_memory_bytes(const Lattice& lattice, v2::Curve curve);
+template <class T>
+std::size_t fixed_memory_bytes(const Lattice& lattice);
 // What the current device has.
 std::size_t max_shared_bytes();
 
