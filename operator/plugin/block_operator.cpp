@@ -288,8 +288,13 @@ std::size_t BlockOperator::compress_to(cusz_context* context, const char* field,
     std::unique_ptr<void, Free> aligned;
     if (reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
         if (device >= 0) {
-            return store_plain(variable, field, field_bytes, out, "odd address",
-                               format("its address on CUDA device %d is not a multiple of %zu", device, value_bytes));
+            const Text why = format("its address on CUDA device %d is not a multiple of %zu", device, value_bytes);
+            const cusz_status packed = cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, field, out,
+                                                 field_bytes + CUSZ_PACKED_OVERHEAD_BYTES, &archive_bytes);
+            if (packed != CUSZ_OK)
+                return store_plain(variable, field, field_bytes, out, "odd address", failure(packed, context));
+            report_raw(variable, "odd address", why);
+            return archive_bytes;
         }
         aligned.reset(std::malloc(field_bytes));
         if (aligned == nullptr)

@@ -348,6 +348,41 @@ def test_backend_cpu_on_device_memory(engine: str, write_device: Callable, tmp_p
     assert_same_bytes(file, "device")
 
 
+def test_an_address_on_the_device_that_is_not_aligned(
+    device: Any, engine: str, python: Callable, tmp_path: Path
+) -> None:
+    """The block is stored as it is: nothing is lost."""
+    code = """
+import sys
+import adios2
+import numpy as np
+import cusz_operator
+import support
+
+file, engine_type = sys.argv[1:]
+field = support.smooth((40, 50), support.F64)
+io = adios2.Adios().declare_io("output")
+io.set_engine(engine_type)
+io.set_parameters({"StatsLevel": "0"})
+variable = io.define_variable("T", field, field.shape, [0, 0], field.shape)
+variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
+engine = io.open(file, adios2.Mode.Write)
+engine.begin_step()
+engine.impl.Put(variable.impl, on_device(np.frombuffer(bytes(4) + field.tobytes(), np.uint8)) + 4, adios2.Mode.Sync)
+engine.end_step()
+engine.close()
+with adios2.FileReader(file) as run:
+    assert run.read("T").tobytes() == field.tobytes()
+(block,) = cusz_operator.inspect_bp(file)
+print(block["kind"])
+"""
+    done = python(device.code + code, tmp_path / "out.bp", engine, env=device.env)
+    (message,) = messages_of(done.stderr)
+    assert "a block" in message
+    assert "is stored raw: its address on CUDA device 0 is not a multiple of 8" in message
+    assert done.stdout == "raw\n"
+
+
 @pytest.mark.parametrize(("backend", "predictor"), [("auto", "spline"), ("cuda", "lorenzo"), ("cuda", "spline")])
 def test_broken_device_with_host_memory(
     backend: str, predictor: str, engine: str, write_device: Callable, tmp_path: Path
