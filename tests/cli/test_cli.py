@@ -403,14 +403,14 @@ def test_config(run):
     variables = ("--variable", "U", "--eb", "1e-3", "--variable", "V", "--eb", "0.1", "--mode", "rel")
     code, out, err = run("config", *variables, "--engine", "SST", "--bins", 1024, "--fill", "1e20", "--format", "xml")
     assert (code, err) == (0, "")
-    assert "export ADIOS2_PLUGIN_PATH='/opt/my plugins'" in out
+    assert "export ADIOS2_PLUGIN_PATH='/opt/my plugins'${ADIOS2_PLUGIN_PATH:+:$ADIOS2_PLUGIN_PATH}" in out
     root = ElementTree.fromstring(out)
     assert root.find("io/engine").get("type") == "SST"
     got = [[p.get("value") for p in v.findall("operation/parameter")] for v in root.findall("io/variable")]
     assert got == [["cusz", "cusz_operator", eb, "rel", "1024", "1e+20"] for eb in ("0.001", "0.1")]
     code, out, err = run("config", *variables)
     assert (code, err) == (0, "")
-    assert out.startswith("# environment\nexport ADIOS2_PLUGIN_PATH='/opt/my plugins'\n")
+    assert out.startswith("# environment\nexport ADIOS2_PLUGIN_PATH='/opt/my plugins'${")
     assert "<adios-config>" in out
     assert '- IO: "SimulationOutput"' in out
     assert fails(run("config", *variables, "--eb", "1"), 2, "3 of --eb for 2 of --variable")
@@ -634,3 +634,16 @@ def shown_on_a_terminal(work):
     piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert (piped.stdout, piped.stderr) == (b"", b"")
     return shown
+
+
+def test_sizes_in_words():
+    sizes = {999: "999 bytes", 999_499: "999 kB", 999_600: "1 MB", 10**12: "1 TB", 2 * 10**15: "2 PB"}
+    assert {n: command_line.size(n) for n in sizes} == sizes
+
+
+def test_an_output_without_a_folder_is_refused_before_the_work(run, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(10, np.float32))
+    (tmp_path / "bad.npy").write_bytes(b"no array")
+    for name in ("x", "bad"):
+        words = ("compress", tmp_path / f"{name}.npy", "--eb", "1", "-o", tmp_path / "none/x.cusz")
+        assert fails(run(*words), 1, f"No such file or directory: {tmp_path / 'none'}")

@@ -170,3 +170,10 @@ def test_compress_needs_one_goal(run, folder):
     assert fails(run("compress", "x.npy", "--psnr", "70", "--mode", "rel"), 2, "--mode is that of --eb")
     assert fails(run("compress", "x.npy", "--ratio", "1e6"), 2, "the best found for this field is")
     assert not (folder / "x.npy.cusz").exists()
+
+
+@pytest.mark.parametrize("fill", ["nan", "inf", "-inf"])
+def test_a_fill_that_json_does_not_have(run, fill):
+    code, out, _ = run("tune", "x.npy", f"--fill={fill}", "--json")
+    assert code == 0
+    assert json.loads(out)["fill"] == fill

@@ -48,6 +48,18 @@ def test_a_share_of_the_cores(launched: pytest.MonkeyPatch) -> None:
     assert os.environ["OMP_NUM_THREADS"] == str(max(CORES // 6, 1))
 
 
+@pytest.mark.parametrize(("node", "size"), [(0, 7), (1, 7), (2, 6)])
+def test_tasks_of_slurm_on_this_node(node: int, size: int, launched: pytest.MonkeyPatch) -> None:
+    for name in ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"):
+        launched.delenv(name)
+    launched.setenv("SLURM_LOCALID", "1")
+    launched.setenv("SLURM_NODEID", str(node))
+    launched.setenv("SLURM_STEP_TASKS_PER_NODE", "7(x2),6")
+    with_devices(launched)
+    binding = cz.bind_device()
+    assert (binding.node_rank, binding.node_size) == (1, size)
+
+
 @pytest.mark.parametrize(("devices", "number", "sharing"), [(1, 0, 6), (4, 1, 2), (5, 0, 2), (6, 5, 1), (8, 5, 1)])
 def test_devices_are_shared_evenly(devices: int, number: int, sharing: int, launched: pytest.MonkeyPatch) -> None:
     with_devices(launched, *(f"GPU {i}" for i in range(devices)))

@@ -137,6 +137,21 @@ def test_what_is_estimated_comes_true(run_bp: Path, config: Callable, tmp_path: 
     assert ratios == {name: pytest.approx(ratio, rel=0.1) for name, ratio in told.items()}
 
 
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
+def test_a_value_that_is_no_number_at_a_step_that_is_not_sampled(value: float, tmp_path: Path) -> None:
+    """ADIOS2's statistics are of no use then."""
+    with Program(tmp_path / "run.bp") as out:
+        for n in range(10):
+            field = T.copy()
+            field[0, 0, 0] = value if n == 1 else 0
+            with out.step():
+                out.put("T", field)
+    (found,) = sampled_variables(tmp_path / "run.bp")
+    eb = propose(found, Goal(), is_wanted=True).eb
+    assert eb is not None
+    assert 0 < eb <= 1e-4 * np.ptp(T)
+
+
 def test_both_files_and_the_environment(run_bp: Path, config: Callable) -> None:
     yaml = pytest.importorskip("yaml")
     code, out, _err = config(run_bp, "--variable", "T", "--io", "Out", "--order", "column", "--no-statistics")

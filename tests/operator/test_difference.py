@@ -13,6 +13,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_core import cli
 from cusz_operator import report
 from cusz_operator.inspecting import difference
 from cusz_operator.reading.steps import ReaderStep
@@ -283,3 +284,52 @@ def test_large_integers_that_are_apart(apart: int, kind: str, tmp_path: Path) ->
         assert (found.different, found.beyond) == (1, 1)
         assert (found.largest, found.at) == (float(apart), (2, 3))
         assert found.psnr < math.inf
+
+
+def pair(tmp_path: Path, *steps: tuple[Any, Any], shape: bool = True) -> tuple[Path, Path]:
+    """Two runs of plain ADIOS2 with a variable u, which is a and b of each step; or blocks without a place."""
+    for number, name in enumerate("ab"):
+        with Program(tmp_path / f"{name}.bp") as out:
+            for both in steps:
+                with out.step():
+                    out.put("u", both[number], shape=None if shape else ())
+    return tmp_path / "a.bp", tmp_path / "b.bp"
+
+
+def test_blocks_of_other_types(tmp_path: Path) -> None:
+    (one,) = cz.compare_runs(*pair(tmp_path, (X, X.astype(np.int32)), shape=False), eb=5.0)
+    assert one.problem == "type float32 in a, int32 in b"
+
+
+def test_a_step_that_is_finite_in_one_run_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = X.copy()
+    other[0, 0] += 1e-3
+    runs = pair(tmp_path, (X, other), (X, np.full_like(X, np.nan)))
+    assert [one.finite_in_one for one in cz.compare_runs(*runs)] == [0, X.size]
+    assert cli.main(["diff", *map(str, runs)]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.split()[:2] == ["u", "1"]
+    assert line.endswith(f"{X.size} finite in one only")
+
+
+@pytest.mark.filterwarnings("error")
+def test_differences_near_the_largest_double(tmp_path: Path) -> None:
+    a = np.array([1.7e308, -1.7e308, 0, 1])
+    beyond, half = cz.compare_runs(*pair(tmp_path, (a, a[[1, 0, 2, 3]]), (a, a * [0, 1, 1, 1])))
+    assert math.isnan(beyond.psnr)
+    assert beyond.largest == math.inf
+    assert half.largest_of_range == 0.5
+    assert half.psnr == pytest.approx(20 * math.log10(2 / math.sqrt(1 / 4)))
+
+
+def test_a_step_that_is_named_twice(tmp_path: Path) -> None:
+    assert len(list(cz.compare_runs(*pair(tmp_path, (X, X)), steps=[0, 0]))) == 1
+
+
+def test_a_variable_that_is_not_at_the_steps_asked_for(raw: Path, compressed: Path) -> None:
+    with Program(raw.parent / "late.bp") as out:
+        for name in ("u", "v"):
+            with out.step():
+                out.put(name, X)
+    with pytest.raises(cusz_core.ParameterError, match="none of these variables is at one of the steps 0"):
+        list(cz.compare_runs(raw.parent / "late.bp", raw.parent / "late.bp", variables=["v"], steps=[0]))

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_core import cli
+from cusz_core import cli, embedding
 from cusz_operator import plugin
 from cusz_operator.inspecting.blocks import Block
 from cusz_operator.inspecting.variables import Asked, BlockError, _Tally
@@ -494,6 +494,29 @@ def test_a_damaged_table(is_sealed: bool, engine: Any, tmp_path: Path, inspect: 
     assert f"V, step 1: {error.error}\n" in out
     blocks = list(cz.inspect_bp(path, variables=["V"]))
     assert ["device" in block for block in blocks] == [True, True, False, False, True, True]
+    assert [block.get("error") for block in blocks] == [None, None, error.error, error.error, None, None]
+    assert inspect(path, "--check", "--blocks")[0] == 1
+    assert any(error.error in problem for problem in cz.check(path).problems)
+
+
+@pytest.mark.parametrize("lossless", ["zstd", None])
+@pytest.mark.parametrize(
+    "values", [np.arange(5000, dtype=np.int32), support.integers(5000, -(2**31), 2**31).astype("i4")]
+)
+def test_damaged_integers(values: Any, lossless: Any, engine: Any, tmp_path: Path, inspect: Run) -> None:
+    """Packed, or stored as they are because that is shorter."""
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, engine=engine) as out, out.step():
+        out.put("ids", values, lossless=lossless)
+    assert inspect(path, "--check")[0] == 0
+    (block,) = cz.inspect_bp(path)
+    packed = embedding.packed(values, "zstd")
+    assert len(packed) == block["archive_bytes"]
+    support.damage(path / "data.0", -20, within=packed)
+    for words in ((), ("--blocks",)):
+        code, out_text, _ = inspect(path, "--check", *words)
+        assert code == 1
+        assert "checksum" in out_text
 
 
 def test_blocks_that_are_lost_uncompressed_or_in_error() -> None:

@@ -254,6 +254,9 @@ def test_threads_by_default():
     cores = len(os.sched_getaffinity(0))
     assert printed(code, OMP_NUM_THREADS="", **clean) == str(cores)
     assert printed(code, OMP_NUM_THREADS="", **clean | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}) == "1"
+    for node, threads in ((0, 1), (1, 1), (2, cores), (3, 1)):
+        slurm = {"SLURM_STEP_TASKS_PER_NODE": "7(x2),1,3", "SLURM_NODEID": str(node)}
+        assert printed(code, OMP_NUM_THREADS="", **clean | slurm) == str(threads)
     pinned = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); {code}"
     assert printed(pinned, OMP_NUM_THREADS="", **clean) == "1"
 

@@ -336,7 +336,12 @@ def _tune(options: argparse.Namespace) -> int:
     mark = None if "fill" in given else tuning.likely_fill(sample)
     lowest, highest, values = sample.limits
     if options.json:
-        head = {"field": str(path), "shape": list(field.shape), "dtype": field.dtype.name, "fill": given.get("fill")}
+        head = {
+            "field": str(path),
+            "shape": list(field.shape),
+            "dtype": field.dtype.name,
+            "fill": json_value(given.get("fill")),
+        }
         head |= {"min": lowest, "max": highest, "likely_fill": mark and mark.value}
         print_json(head | (found.to_dict() if found else {"bounds": [outcome.to_dict() for outcome in outcomes]}))
         return 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -152,7 +153,7 @@ def _repair_standard_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (stays open)
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
@@ -203,8 +204,11 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 
 def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
-    """Raises UsageError if the output exists, unless `force`; always if it is a directory or the input itself."""
+    """Raises UsageError if the output exists, unless `force`; always if it is a directory or the input itself.
+    FileNotFoundError: there is no folder for it."""
     if not output.exists():
+        if not Path(os.path.realpath(output)).parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(output.parent))
         return
     if output.is_dir():
         raise UsageError(f"{output} is a directory")
@@ -301,11 +305,11 @@ def size(n: int) -> str:
     if n < 1000:
         return f"{n} bytes"
     value = n / 1000
-    for unit in ("kB", "MB", "GB"):
-        if value < 1000:
+    for unit in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:  # else it is rounded to 1e+03
             return f"{value:.3g} {unit}"
         value /= 1000
-    return f"{value:.3g} TB"
+    return f"{value:.3g} PB"
 
 
 def extents(shape: Sequence[int]) -> str:

@@ -28,12 +28,26 @@ int positive_variable(const char* name) {
     return value > 0 ? static_cast<int>(std::min<long>(value, max_threads)) : 0;
 }
 
+// SLURM's tasks of this step on this node, of a list such as "4(x2),3"; 0 if SLURM has not started it.
+int tasks_of_slurm() {
+    const char* text = std::getenv("SLURM_STEP_TASKS_PER_NODE");
+    for (long node = positive_variable("SLURM_NODEID"); text != nullptr && *text != 0;) {
+        char* end = nullptr;
+        const long tasks = std::strtol(text, &end, 10);
+        const long times = std::strncmp(end, "(x", 2) == 0 ? std::strtol(end + 2, &end, 10) : 1;
+        if (node < times) return static_cast<int>(std::clamp<long>(tasks, 0, max_threads));
+        node -= times;
+        text = std::strchr(end, ',');
+        if (text != nullptr) ++text;
+    }
+    return 0;
+}
+
 // Ranks that a launcher (Open MPI, MPICH and Intel MPI, MVAPICH, SLURM) started on this node; 0 without one.
 int ranks_on_node() {
-    for (const char* name :
-         {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"})
+    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
         if (const int ranks = positive_variable(name)) return ranks;
-    return 0;
+    return tasks_of_slurm();
 }
 
 int available_cores() {

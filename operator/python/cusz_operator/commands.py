@@ -125,7 +125,7 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
 
 def _config(options: argparse.Namespace) -> int:
     if options.environment:
-        print(f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(plugin_path()))}")
+        print(_environment())
         return 0
     configuration.check_engine(options.engine)
     variables = _of_run(options) if options.example else _of_options(options)
@@ -134,7 +134,7 @@ def _config(options: argparse.Namespace) -> int:
         "yaml": functools.partial(configuration.yaml, statistics=not options.no_statistics),
     }
     try:
-        environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(plugin_path()))}"
+        environment = _environment()
     except CuszError as error:  # the files may still be of use on the machine where the program runs
         print(f"cusz: warning: {error}", file=sys.stderr)
         environment = ""
@@ -145,6 +145,11 @@ def _config(options: argparse.Namespace) -> int:
     sections |= {f"adios2.{name}": write(options.io, options.engine, variables) for name, write in formats.items()}
     print("\n".join(f"# {title}\n{text}" for title, text in sections.items()), end="")
     return 0
+
+
+def _environment() -> str:
+    """What tells ADIOS2 where the plugin is, besides others that a site has."""
+    return f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(plugin_path()))}${{ADIOS2_PLUGIN_PATH:+:$ADIOS2_PLUGIN_PATH}}"
 
 
 def _of_options(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
@@ -398,16 +403,18 @@ def _diff_line(group: Sequence[Difference]) -> list[str]:
     at = ",".join(map(str, one.at)) if one.largest else ""
     psnr = f"{one.psnr:.2f} dB" if math.isfinite(one.psnr) else ""
     said = "the same" if not one.different else f"{one.beyond} BEYOND THE BOUND" if one.beyond else ""
+    in_one = f"{one.finite_in_one} finite in one only" if one.finite_in_one else ""
     covered = f"values in {tuning.percent(one.covered)} of the shape" if one.covered < 1 else ""
     if more and one.different:
         more += f", most in {one.variable}"
     numbers = [str(one.values), str(one.different), f"{one.largest:.6g}", of_range, at, psnr]
-    return [together(names), str(one.step), *numbers, ", ".join(filter(None, [said, covered, more]))]
+    return [together(names), str(one.step), *numbers, ", ".join(filter(None, [said, in_one, covered, more]))]
 
 
 def _worst(own: Iterable[Difference]) -> Difference:
-    """Of all steps of a variable: the one with most values beyond the bound, or the largest difference."""
-    return max(own, key=lambda one: (not one.problem, one.beyond, one.largest, one.different))
+    """Of all steps of a variable: the one with most values beyond the bound, or the largest difference. Values that are
+    finite in one run alone are further apart than all others."""
+    return max(own, key=lambda one: (not one.problem, one.beyond, one.finite_in_one, one.largest, one.different))
 
 
 # ---------------------------------------------------------------------------------------------------------- report

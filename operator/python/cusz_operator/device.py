@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 from typing import Any
 
@@ -20,7 +21,7 @@ _NODE_RANK = (
 )
 _NODE_SIZE = (
     *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
-    *("PMI_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"),
+    "PMI_LOCAL_SIZE",
 )
 
 
@@ -77,7 +78,7 @@ def bind_device(comm: Any = None) -> Binding:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if comm is None:
         rank = node_rank = _from_environment(_NODE_RANK, 0)
-        node_size = max(_from_environment(_NODE_SIZE, 1), node_rank + 1)
+        node_size = max(_from_environment(_NODE_SIZE, _tasks_of_slurm()), node_rank + 1)
         like_me, place = node_size, node_rank
         on_my_cores = node_size
     else:
@@ -149,6 +150,16 @@ def _make_current(device: int) -> None:
         cupy.cuda.Device(device).use()
     except Exception as error:
         raise cusz_core.DeviceError(f"CUDA device {device} cannot be used: {error}") from error
+
+
+def _tasks_of_slurm() -> int:
+    """SLURM's tasks of this step on this node, of a list such as "4(x2),3"; 1 if SLURM has not started it."""
+    node = _from_environment(("SLURM_NODEID",), 0)
+    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        node -= int(times or 1)
+        if node < 0:
+            return int(tasks)
+    return 1
 
 
 def _from_environment(names: tuple[str, ...], default: int) -> int:

@@ -319,7 +319,7 @@ class _Run:
         if len(filled) < len(infos):
             low, high = min(float(i["Min"]) for i in filled), max(float(i["Max"]) for i in filled)
         slack = 1e-5 * max(abs(low), abs(high))  # they are texts of seven digits
-        holds = low < high < math.inf and low - slack <= limits.min and limits.max <= high + slack
+        holds = -math.inf < low < high < math.inf and low - slack <= limits.min and limits.max <= high + slack
         if not holds or limits.values < size or (fill is not None and min(abs(low - fill), abs(high - fill)) <= slack):
             return None
         return limits._replace(min=low, max=high)

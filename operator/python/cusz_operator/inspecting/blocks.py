@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
+from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, OutOfMemoryError, ParameterError
 
 from ..adios2_calls import blocks_info, calling_adios2, closing, counts_of_blocks, extents_of, import_adios2
@@ -126,13 +127,14 @@ def inspect_bp(
     Raises:
         FileNotFoundError: there is no such file.
         ParameterError: there is no such variable or step.
-        CorruptArchiveError: its metadata is damaged, according to the Writer's checksums.
+        CorruptArchiveError: its metadata is damaged, according to the Writer's checksums. (Where a block table is, its
+            blocks have an `error`.)
         PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
         UnsupportedError: this adios2 is older than 2.11.
     """
     file = OpenFile(path, check=check)
     parts = file.parts(*file.selected(variables, steps), progress)
-    return (block for part in parts for block in part.blocks())
+    return (block for part in parts for block in part.blocks(tells_damage=True))
 
 
 class _Step(NamedTuple):
@@ -341,14 +343,17 @@ class Part:
             raise CorruptArchiveError(f"the block table of {self.name!r} describes other blocks")
         return table
 
-    def blocks(self) -> Iterator[Block]:
-        """The blocks, with what is in their archives and in the block table."""
+    def blocks(self, *, tells_damage: bool = False) -> Iterator[Block]:
+        """The blocks, with what is in their archives and in the block table. tells_damage: also that of the table."""
         blocks = self._described()
+        damage = ""  # of the table: the blocks are still listed
         try:
             table = self._stored_table()
-        except CorruptArchiveError:  # the blocks are still listed
-            table = None
+        except CorruptArchiveError as error:
+            table, damage = None, str(error)
         is_described = table is not None and _describes(table, blocks)
+        if table is not None and not is_described:
+            damage = f"the block table of {self.name!r} describes other blocks"
         dtype = FLOATS.get(self.type, INTEGERS.get(self.type))
         selections = {}
         if dtype is not None:
@@ -358,6 +363,8 @@ class Part:
                 self._add_archive(block, dtype, selections[number])
             if table is not None and is_described:
                 _add_row(block, table[number])
+            if damage and tells_damage:
+                block.setdefault("error", damage)
             if self.record is not None:
                 block["asked_mode"], block["asked_eb"] = self.record.mode, self.record.eb
             if number % _BLOCKS_PER_REPORT == 0 or number + 1 == len(blocks):
@@ -482,6 +489,8 @@ class Part:
                 block.update(_properties_of(archive, count, raw_bytes))
                 if self._file.check and "checksum" in block:
                     cusz_core.check(archive)
+                elif self._file.check and block["kind"] in ("packed", "raw"):
+                    embedding.unpacked(bytes(archive))  # which have their checksum in their head
         except PluginError:
             raise
         except Exception as error:  # of ADIOS2, or of a damaged archive: the other blocks are still worth listing

@@ -37,11 +37,14 @@ class Difference:
         covered: which share of the global shape these are.
         different: how many of them are not the same, bit for bit.
         beyond: how many differ by more than the bound; without one, 0. Decided without rounding. Values of which one
-            is not finite have to be the same, and those that only one run has are beyond it.
+            is not finite have to be the same, and those that only one run has are beyond it. Of complex numbers, real
+            and imaginary parts are counted by themselves.
+        finite_in_one: how many are finite in one run alone.
         largest: the largest |a - b| over values that are finite in both; of texts, infinite if they differ.
         at: where it is; () if there is none.
         largest_of_range: the same over the range of a; NaN if that is 0 or not known.
-        psnr: 20 log10(range of a / RMSE) in dB, over values that are finite in both; infinite if all are the same.
+        psnr: 20 log10(range of a / RMSE) in dB, over values that are finite in both; infinite if all are the same, NaN
+            if it is beyond double precision.
     """
 
     variable: str
@@ -55,6 +58,7 @@ class Difference:
     at: Extents = ()
     largest_of_range: float = math.nan
     psnr: float = math.inf
+    finite_in_one: int = 0
 
     @property
     def fails(self) -> bool:
@@ -104,16 +108,18 @@ def compare_runs(
         work = [
             (name, step)
             for name in chosen(variables, known, "either file")
-            for step in (range(n_steps) if steps is None else sorted(steps))
+            for step in (range(n_steps) if steps is None else sorted(set(steps)))
             if any(_has(run, name, step) for run in runs)
         ]
+        if not work and steps is not None and variables is not None:
+            raise ParameterError(f"none of these variables is at one of the steps {', '.join(map(str, steps))}")
         for done, (name, step) in enumerate(work):
             progress(done / len(work))
             yield _difference(runs, name, step, eb, mode)
 
 
 def _has(run: Reader, name: str, step: int) -> bool:
-    return step < len(run) and name in run[step].variables
+    return step < len(run) and name in run[step]
 
 
 def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float | None, mode: str) -> Difference:
@@ -124,6 +130,10 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
     try:
         dtypes = [step.dtype(name) for step in (a, b)]
         is_placed = [step.has_shape(name) for step in (a, b)]
+        if not are_stored_alike(*dtypes):
+            return Difference(name, number, f"type {dtypes[0]} in a, {dtypes[1]} in b")
+        if dtypes[0].name in ("float128", "complex256"):
+            return Difference(name, number, f"type {dtypes[0]} is not compared")
         if is_placed == [False, False]:
             return _difference_of_blocks(a, b, name, number, eb, mode)
         shapes = [step.shape(name) for step in (a, b)]
@@ -131,14 +141,10 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
         return Difference(name, number, str(error))
     if shapes[0] != shapes[1]:
         return Difference(name, number, f"shape {shapes[0]} in a, {shapes[1]} in b")
-    if not are_stored_alike(*dtypes):
-        return Difference(name, number, f"type {dtypes[0]} in a, {dtypes[1]} in b")
     if dtypes[0].hasobject:
         differs = a.read(name) != b.read(name)
         beyond = int(differs and eb is not None)
         return Difference(name, number, "", 1, 1.0, int(differs), beyond, math.inf if differs else 0.0)
-    if dtypes[0].name in ("float128", "complex256"):
-        return Difference(name, number, f"type {dtypes[0]} is not compared")
     sums = _Sums(eb if mode != "rel" else None, mode == "pw_rel")
     _add_all(sums, a, b, name)
     if eb is not None and mode == "rel" and not sums.keep(eb):  # its range is known only now, and it may be broken
@@ -236,7 +242,7 @@ class _Sums:
 
     def __init__(self, bound: float | None, is_pointwise: bool = False) -> None:
         self._bound, self._is_pointwise = bound, is_pointwise
-        self._values = self._different = self._beyond = self._finite = 0
+        self._values = self._different = self._beyond = self._finite = self._finite_in_one = 0
         self._largest = 0.0
         self._at: Extents = ()
         self._low, self._high = math.inf, -math.inf
@@ -261,14 +267,18 @@ class _Sums:
         self._values += n_values
         for first in range(0, n_values, _CHUNK):
             same = np.ones(min(_CHUNK, n_values - first), np.bool_)
-            for x, y in pairs:
-                own, at = self._add_part(x[first : first + _CHUNK], y[first : first + _CHUNK])
+            chunk = [[part[first : first + _CHUNK] for part in both] for both in pairs]
+            for x, y in chunk:
+                own, at = self._add_part(x, y)
                 same &= own
                 if at is not None:
                     place = first + at if index is None else int(index[first + at])
                     where = np.unravel_index(place, a.shape)
                     self._at = tuple(int(s + i) for s, i in zip(start, where, strict=True))
-            self._different += int(same.size - np.count_nonzero(same))
+            if not same.all():
+                self._different += int(same.size - np.count_nonzero(same))
+                are_finite = [np.logical_and.reduce([np.isfinite(both[i]) for both in chunk]) for i in range(2)]
+                self._finite_in_one += int(np.count_nonzero(are_finite[0] != are_finite[1]))
 
     def _add_part(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[np.bool_], int | None]:
         """Adds real numbers; returns which are the same, bit for bit, and where they differ by more than any before."""
@@ -327,7 +337,10 @@ class _Sums:
             return self._broken(a.astype(np.float32), b.astype(np.float32), same)
         apart = zip(a[~same].tolist(), b[~same].tolist(), strict=True)  # integers of any size
         bound = Fraction(self._bound or 0.0)
-        return sum(abs(x - y) > bound * (abs(x) if self._is_pointwise else 1) for x, y in apart)
+        if self._is_pointwise:
+            return sum(abs(x - y) > bound * abs(x) for x, y in apart)
+        whole = math.floor(bound)  # a distance is beyond the one if it is beyond the other
+        return sum(abs(x - y) > whole for x, y in apart)
 
     def keep(self, eb: float) -> bool:
         """Whether all values are certain to be within this fraction of the range of a's."""
@@ -336,13 +349,15 @@ class _Sums:
         return self._largest < embedding.absolute_bound(eb, self._low, self._high)
 
     def difference(self, name: str, step: int, size: int) -> Difference:
-        spread = self._high - self._low if self._finite else math.nan
+        half = self._high / 2 - self._low / 2 if self._finite else math.nan  # the range itself may overflow
         psnr = math.inf
-        if self._squares and spread > 0:
-            rmse = self._scale * math.sqrt(self._squares / self._finite)
-            psnr = 20 * (math.log10(spread) - math.log10(rmse)) if math.isfinite(spread) else math.nan
+        if math.isinf(self._largest):
+            psnr = math.nan
+        elif self._squares and half > 0:
+            log_rmse = math.log10(self._scale) + 0.5 * math.log10(self._squares / self._finite)
+            psnr = 20 * (math.log10(half) + math.log10(2) - log_rmse)
         elif self._squares:
             psnr = -math.inf
-        of_range = self._largest / spread if spread > 0 else math.nan
+        of_range = self._largest / 2 / half if half > 0 and math.isfinite(self._largest) else math.nan
         counts = (self._values, self._values / size if size else 1.0, self._different, self._beyond)
-        return Difference(name, step, "", *counts, self._largest, self._at, of_range, psnr)
+        return Difference(name, step, "", *counts, self._largest, self._at, of_range, psnr, self._finite_in_one)

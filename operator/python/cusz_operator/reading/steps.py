@@ -45,7 +45,8 @@ class ReaderStep:
 
     def __contains__(self, name: object) -> bool:
         """Whether a variable of this name is at this step."""
-        return name in self.variables
+        entry = self._contents.entries().get(name) if isinstance(name, str) else None
+        return entry is not None and not entry.is_part and self.index in self._input.steps_of(entry.stored[0])
 
     @property
     def variables(self) -> list[str]:
