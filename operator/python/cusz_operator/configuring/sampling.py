@@ -42,6 +42,7 @@ _WHOLE = 1 << 18
 _FETCHED = 32 << 20  # bytes that ADIOS2 reads for a sample at most, or one box
 _AT_ONCE = 1 << 20  # bytes for one Get: ADIOS2 reads a block from the first to the last value of a selection
 SMALL = 4096  # bytes: smaller blocks are not worth a bound
+_MOST_RANGES = 1000  # of the sample that all values can span; else some are marks, such as 1e20 for no data
 _WORTH = 1.05  # the ratio that integers must have to be packed
 
 
@@ -311,8 +312,8 @@ class _Run:
 
     def statistics(self, size: int, limits: cusz_core.ValueRange, fill: float | None) -> cusz_core.ValueRange | None:
         """The value range in ADIOS2's statistics, if it can be true for a sample of `size` values: there may be none (0
-        and 0, or a minimum above the maximum), and NaN and fill spoil it. So do blocks without values: ADIOS2 counts
-        them as 0 (BP4), or as what is beyond all values (BP5)."""
+        and 0, or a minimum above the maximum), and NaN and fill spoil it, also where the sample has none. So do blocks
+        without values: ADIOS2 counts them as 0 (BP4), or as what is beyond all values (BP5)."""
         low, high = float(self.description["Min"]), float(self.description["Max"])
         infos = [info for step in self.numbers for info in blocks_info(self.engine, self.name, step) or []]
         filled = [info for info in infos if math.prod(extents_of(info["Count"]) or (0,)) > 0]
@@ -320,6 +321,8 @@ class _Run:
             low, high = min(float(i["Min"]) for i in filled), max(float(i["Max"]) for i in filled)
         slack = 1e-5 * max(abs(low), abs(high))  # they are texts of seven digits
         holds = -math.inf < low < high < math.inf and low - slack <= limits.min and limits.max <= high + slack
+        half, of_sample = high / 2 - low / 2, limits.max / 2 - limits.min / 2
+        holds = holds and not half > _MOST_RANGES * of_sample > 0
         if not holds or limits.values < size or (fill is not None and min(abs(low - fill), abs(high - fill)) <= slack):
             return None
         return limits._replace(min=low, max=high)
