@@ -16,9 +16,9 @@
 //     level0/T, level1/T        temperature, double, in K
 //     level0/state, level1/state   0 behind, 1 in, 2 ahead of the front, int32
 //
-// With RESTART, an output of this program by any number of ranks, the run goes on after the last step in it: each rank
-// reads its boxes from there, tells how far the values are from those that it would have, and writes from the next
-// step.
+// With RESTART, another output of this program by any number of ranks, the run goes on after the last step in it: each
+// rank reads its boxes from there, and writes from the next step to OUTPUT. Rank 0 tells how far the values are from
+// those that they should be; the run ends there if some are not finite.
 
 #include <adios2.h>
 #include <mpi.h>
@@ -28,10 +28,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
+#include <limits>
 #include <numbers>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -172,7 +175,8 @@ void put(adios2::IO& io, adios2::Engine& engine, const Box& box, const char* fie
     engine.Put(variable, values.data(), adios2::Mode::Sync);
 }
 
-// The largest difference, relative to the value, between what a box has and what is in the file.
+// The largest difference, relative to the value, between what a box has and what is in the file; infinity if a value
+// there is not finite: neither std::max nor MPI_MAX keeps NaN.
 template <class T>
 double deviation(adios2::IO& io, adios2::Engine& engine, const Box& box, const char* field, std::size_t cells,
                  const std::vector<T>& values) {
@@ -191,18 +195,19 @@ double deviation(adios2::IO& io, adios2::Engine& engine, const Box& box, const c
         const std::size_t at = ((index[0] + kGhosts) * n + index[1] + kGhosts) * n + index[2] + kGhosts;
         const auto mine = static_cast<double>(values[at]), theirs = static_cast<double>(read[i]);
         const double off = std::abs(mine - theirs) / std::max(std::abs(mine), 1e-300);
-        if (!(off <= largest)) largest = off; // also if it is NaN, which stays
+        largest = std::max(largest, std::isnan(off) ? std::numeric_limits<double>::infinity() : off);
     }
     return largest;
 }
 
-// Reads the last step of an output, and returns its number.
+// Reads an output step by step, compares each with what it should be, and returns the number of the last one. Only what
+// is wrong there counts.
 std::size_t restart(const Options& o, adios2::ADIOS& adios, int rank, int ranks) {
     adios2::IO io = adios.DeclareIO("amr_restart");
     adios2::Engine engine = io.Open(o.restart, adios2::Mode::Read);
     std::size_t last = 0;
     bool has_step = false;
-    double largest = 0;
+    double largest = 0; // of the last step
     while (engine.BeginStep() == adios2::StepStatus::OK) {
         std::int64_t number = 0;
         engine.Get(io.InquireVariable<std::int64_t>("step"), number, adios2::Mode::Sync);
@@ -213,7 +218,7 @@ std::size_t restart(const Options& o, adios2::ADIOS& adios, int rank, int ranks)
             box.compute(o.cells, static_cast<double>(last));
             for (const double off : {deviation(io, engine, box, "rho", o.cells, box.rho),
                                      deviation(io, engine, box, "state", o.cells, box.state)}) {
-                if (!(off <= largest)) largest = off;
+                largest = std::max(largest, off);
             }
         }
         engine.EndStep();
@@ -221,7 +226,10 @@ std::size_t restart(const Options& o, adios2::ADIOS& adios, int rank, int ranks)
     engine.Close();
     if (!has_step) throw std::runtime_error("there is no step to restart from");
     double of_all = 0;
-    MPI_Reduce(&largest, &of_all, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Allreduce(&largest, &of_all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    if (!std::isfinite(of_all)) {
+        throw std::runtime_error("some values of the last step in " + o.restart + " are not finite, or have been lost");
+    }
     if (rank == 0) {
         std::cout << "restart after step " << last << " of " << o.restart << ": densities and states are within "
                   << of_all << " of their values" << std::endl;
@@ -230,6 +238,10 @@ std::size_t restart(const Options& o, adios2::ADIOS& adios, int rank, int ranks)
 }
 
 void run(const Options& o, int rank, int ranks) {
+    std::error_code error; // one of them does not exist: they are not the same
+    if (std::filesystem::equivalent(o.output, o.restart, error)) {
+        throw std::runtime_error("OUTPUT " + o.output + " is what it is to restart from, and would be overwritten");
+    }
     adios2::ADIOS adios = o.config.empty() ? adios2::ADIOS(MPI_COMM_WORLD) : adios2::ADIOS(o.config, MPI_COMM_WORLD);
     const std::size_t first = o.restart.empty() ? 0 : restart(o, adios, rank, ranks) + 1;
     adios2::IO io = adios.DeclareIO("amr");

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -49,23 +50,20 @@ void need_device() {
     std::cout << "device " << device << ": " << properties.name << std::endl;
 }
 
-// An array in the memory of the current device.
-class DeviceArray {
-public:
-    explicit DeviceArray(const std::vector<float>& values) : bytes_(values.size() * sizeof(float)) {
-        check(cudaMalloc(&memory_, bytes_), "cudaMalloc");
-        check(cudaMemcpy(memory_, values.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
-    }
-    ~DeviceArray() { cudaFree(memory_); }
-    DeviceArray(const DeviceArray&) = delete;
-    DeviceArray& operator=(const DeviceArray&) = delete;
-
-    const float* data() const { return static_cast<const float*>(memory_); }
-
-private:
-    void* memory_ = nullptr;
-    std::size_t bytes_;
+struct Free {
+    void operator()(void* memory) const { cudaFree(memory); }
 };
+using DeviceMemory = std::unique_ptr<void, Free>;
+
+// The values, in the memory of the current device.
+DeviceMemory to_device(const std::vector<float>& values) {
+    const std::size_t bytes = values.size() * sizeof(float);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    DeviceMemory array(memory);
+    check(cudaMemcpy(memory, values.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    return array;
+}
 
 std::vector<float> waves(const adios2::Dims& shape) {
     std::vector<float> field;
@@ -122,8 +120,8 @@ void run(const std::string& path, const adios2::Dims& shape) {
     need_device();
     const std::vector<float> field = waves(shape);
     {
-        const DeviceArray on_device(field);
-        write(path, shape, on_device.data());
+        const DeviceMemory on_device = to_device(field);
+        write(path, shape, static_cast<const float*>(on_device.get()));
     }
     const std::vector<float> got = read(path, shape);
     const long double bound = std::stold(kBound);

@@ -599,10 +599,13 @@ def run(comm: MPI.Intracomm) -> None:
     dtype = np.dtype({"f32": np.float32, "f64": np.float64}[options.dtype])
     physics = Physics(feed=options.feed, kill=options.kill)
     first = 0
+    append = False
     with agreed(comm, f"--append {options.output}"):
-        append = options.append and has_steps(options.output)
-        if append:
-            options.restart = options.output
+        if comm.rank == 0:  # other nodes may not see yet what is in the file
+            append = options.append and has_steps(options.output)
+    append = comm.bcast(append)
+    if append:
+        options.restart = options.output
     with agreed(comm, f"a grid of {'x'.join(map(str, grid.size))}"):
         sim = GrayScott(grid, physics, dtype, xp)
         if options.restart is None:
@@ -613,6 +616,13 @@ def run(comm: MPI.Intracomm) -> None:
             sim.set_state(u, v)
             if first >= options.steps and not append:
                 raise AppError(f"--restart {options.restart} is at step {first} already. Give --steps beyond it.")
+        of_rank_0 = comm.bcast(first)
+        with agreed(comm, f"--restart {options.restart}"):
+            if first != of_rank_0:
+                raise AppError(
+                    f"--restart {options.restart}: rank 0 sees {of_rank_0} as the last step, rank {comm.rank} {first}. "
+                    "Its file system shows nodes different contents: try again later."
+                )
     if first >= options.steps:
         if comm.rank == 0:
             print(f"{options.output} is at step {first} already: nothing to do", flush=True)

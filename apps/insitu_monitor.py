@@ -6,7 +6,8 @@
 
 The simulation writes through cusz_operator.Writer with the engine SST; what crosses the network is compressed. Every
 rank of the monitor reads its share of each variable, and only rank 0 the middle plane for the picture. The folder gets
-statistics.csv, and a PNG for each variable and step if Matplotlib is installed. Files can be read as well.
+statistics.csv, and a PNG for each variable and step if Matplotlib is installed. Files can be read as well. Watched are
+arrays of real numbers that have a global shape; of what no Writer wrote, bound and ratio are not known (NaN).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,16 +73,31 @@ def draw(plane: NDArray[Any], title: str, path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
+def is_watched(step: Any, name: str) -> bool:
+    """Whether a variable is an array of real numbers: not one value, a text, complex, or of a type numpy lacks."""
+    try:
+        kind = step.dtype(name).kind
+    except cusz_core.UnsupportedError:
+        return False
+    return step.has_shape(name) and step.shape(name) != () and kind in "fiub"
+
+
 def watch(comm: MPI.Comm, run: cz.Reader, wanted: list[str], folder: Path) -> Iterator[dict[str, Any]]:
     """A row of COLUMNS for every variable and step, as they arrive."""
     for step in run:
         for name in wanted or step.variables:
+            if not is_watched(step, name):
+                if wanted:
+                    raise cusz_core.ParameterError(f"variable {name!r} is not an array of real numbers")
+                continue
             row = {"step": step.index, "variable": name, **statistics(comm, step.read(name))}
             blocks = step.blocks(name)
-            row["error_bound"] = blocks["eb_abs"].max()
-            row["ratio"] = blocks["raw_bytes"].sum() / blocks["archive_bytes"].sum()
-            if comm.rank == 0:
-                draw(middle_plane(step, name), f"{name}, step {step.index}", folder / f"{name}_{step.index:05}.png")
+            row["error_bound"] = blocks["eb_abs"].max(initial=0)
+            raw, archive = blocks["raw_bytes"].sum(), blocks["archive_bytes"].sum()
+            row["ratio"] = raw / archive if archive > 0 else np.nan
+            if comm.rank == 0 and 0 not in step.shape(name):
+                picture = folder / f"{name.replace('/', '_')}_{step.index:05}.png"
+                draw(middle_plane(step, name), f"{name}, step {step.index}", picture)
             yield row
 
 
@@ -115,6 +132,8 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (cusz_core.CuszError, OSError) as error:
-        print(f"insitu_monitor: rank {MPI.COMM_WORLD.rank}: {error}", file=sys.stderr, flush=True)
+    except Exception as error:  # of any library: other ranks may be waiting for this one
+        is_told = isinstance(error, cusz_core.CuszError | OSError)
+        text = str(error) if is_told else traceback.format_exc()
+        print(f"insitu_monitor: rank {MPI.COMM_WORLD.rank}: {text}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { NZ = 40, NY = 50, NX = 60, COUNT = NZ * NY * NX };
+enum { NZ = 40, NY = 50, NX = 60 };
+static const size_t COUNT = (size_t)NZ * NY * NX; /* not int, which ends at 1290^3 */
 
 /* Waves of three lengths. */
 static void fill(float* field) {
@@ -14,7 +15,7 @@ static void fill(float* field) {
             for (int x = 0; x < NX; x++) {
                 const double value =
                     sin(0.2 * x) * cos(0.15 * y) + 0.3 * sin(0.5 * y + 0.1 * z) + 0.05 * cos(1.7 * x - z);
-                field[(z * NY + y) * NX + x] = (float)value;
+                field[((size_t)z * NY + (size_t)y) * NX + (size_t)x] = (float)value;
             }
 }
 
@@ -48,7 +49,7 @@ static int run(cusz_context* context, float* field, float* back, unsigned char* 
 
     /* The difference of two floats of like size is exact in double: this needs no tolerance. */
     double worst = 0;
-    for (int i = 0; i < COUNT; i++) worst = fmax(worst, fabs((double)field[i] - (double)back[i]));
+    for (size_t i = 0; i < COUNT; i++) worst = fmax(worst, fabs((double)field[i] - (double)back[i]));
     printf("cusz %s: %llu -> %llu bytes, ratio %.2f, bound %.6g, largest error %.6g\n", cusz_version(),
            (unsigned long long)info.raw_bytes, (unsigned long long)info.archive_bytes,
            (double)info.raw_bytes / (double)info.archive_bytes, info.eb_abs, worst);

@@ -163,6 +163,42 @@ def test_a_restart_on_another_number_of_ranks(
         assert [int(step.read("step")) for step in run] == [2, 3]
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_restart_finds_values_that_were_lost(
+    ranks: Any, program: Path, environment: dict[str, str], n: int, tmp_path: Path
+) -> None:
+    """NaN in one box of one rank, among values that are right."""
+    import adios2
+
+    ranks(2, program, tmp_path / "first.bp", "-", 64, 1)
+    with cz.Reader(tmp_path / "first.bp") as run:
+        rho, state = run[0].read("level0/rho"), run[0].read("level0/state")
+    rho[32:, :32, :32] = np.nan
+    shape = [64, 64, 64]
+    file: Any
+    with adios2.Stream(str(tmp_path / "lost.bp"), "w") as file:
+        file.begin_step()
+        file.write("step", 0)
+        file.write("level0/rho", rho, shape, [0, 0, 0], shape)
+        file.write("level0/state", state, shape, [0, 0, 0], shape)
+        file.end_step()
+    done = ranks(n, program, tmp_path / "second.bp", "-", 64, 1, tmp_path / "lost.bp", status=1)
+    assert "of the last step in" in done.stderr
+    assert "are not finite, or have been lost" in done.stderr
+    assert not (tmp_path / "second.bp").exists()
+
+
+def test_a_run_does_not_restart_into_its_own_file(ranks: Any, program: Path, tmp_path: Path) -> None:
+    """Under whatever name: opening it for writing would destroy it."""
+    ranks(1, program, tmp_path / "run.bp", "-", 32, 2)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("run.bp", "link/run.bp"):
+        done = ranks(2, program, tmp_path / name, "-", 32, 1, tmp_path / "run.bp", status=1)
+        assert "is what it is to restart from" in done.stderr
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [int(step.read("step")) for step in run] == [0, 1]
+
+
 @pytest.mark.full
 def test_the_picture(runs: tuple[Path, Path], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

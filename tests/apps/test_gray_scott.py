@@ -194,6 +194,24 @@ def test_append(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], t
         assert all(support.same_bits(x, y) for x, y in zip(whole[name], run[name], strict=True))
 
 
+def test_append_where_nodes_see_different_files(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
+    """Rank 0 decides whether there are steps to go on from; another last step on another rank is refused."""
+    common = ("--size", 16, "--interval", 5, "--output", tmp_path / "run.bp", "--append", "--steps")
+    ranks(2, gray_scott, *common, 10)
+
+    def run_late(*change: str, status: int) -> subprocess.CompletedProcess[str]:
+        lines = ["import sys", f"sys.path.insert(0, {str(gray_scott.parent)!r})", "import gray_scott as app"]
+        lines += ["if app.MPI.COMM_WORLD.rank == 1:", *(f"    {line}" for line in change), "sys.exit(app.main())"]
+        (tmp_path / "late.py").write_text("\n".join(lines), "utf-8")
+        done: subprocess.CompletedProcess[str] = ranks(2, tmp_path / "late.py", *common, 20, status=status)
+        return done
+
+    older = "app.read_restart = lambda *given, read=app.read_restart: (5, *read(*given)[1:])"
+    assert "rank 0 sees 10 as the last step, rank 1 5." in run_late(older, status=1).stderr
+    assert "step 20 of 20 written" in run_late("app.has_steps = lambda path: False", status=0).stdout
+    assert np.ravel(fields_of_bp(tmp_path / "run.bp")["step"]).tolist() == [5, 10, 15, 20]
+
+
 def test_summary_and_lines(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     out = ranks(2, gray_scott, "--size", 16, "--steps", 10, "--interval", 5, "--output", tmp_path / "gs.bp",
                 "--summary", tmp_path / "run.json")  # fmt: skip

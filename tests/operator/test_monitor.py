@@ -49,6 +49,45 @@ def test_a_file(mpirun: Callable, tmp_path: Path) -> None:
     check(tmp_path / "seen", 3, "u3")
 
 
+def test_whatever_is_in_a_file(mpirun: Callable, tmp_path: Path) -> None:
+    """Arrays of real numbers are watched, whatever their names; single values, texts and complex numbers left out."""
+    import cusz_operator as cz
+
+    field = np.linspace(0, 1, 4096, dtype=np.float32).reshape(16, 16, 16)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        out.put("time", 0.1)
+        out.put("step", 7)
+        out.put("title", "a run")
+        out.put("wave", np.exp(1j * field))
+        out.put("level0/rho", field)
+        out.put("count", np.arange(12).reshape(3, 4))
+        out.put("mask", field > 0.5)
+    command = (str(APP), tmp_path / "run.bp", "--engine", "BP5", "--out", tmp_path / "seen")
+    mpirun(2, *command, timeout=60)
+    with open(tmp_path / "seen" / "statistics.csv", newline="") as file:
+        rows = {row["variable"]: row for row in csv.DictReader(file)}
+    assert sorted(rows) == ["count", "level0/rho", "mask"]
+    assert (float(rows["count"]["max"]), float(rows["count"]["error_bound"])) == (11, 0)
+    assert float(rows["mask"]["mean"]) == (field > 0.5).mean()
+    pictures = sorted(path.name for path in (tmp_path / "seen").glob("*.png"))
+    assert pictures == [f"{name}_00000.png" for name in ("count", "level0_rho", "mask")]
+
+    done = mpirun(2, *command, "--variable", "wave", check=False, timeout=60)
+    assert done.returncode != 0
+    assert "variable 'wave' is not an array of real numbers" in done.stderr
+
+
+def test_a_fault_of_one_rank_ends_all(mpirun: Callable, tmp_path: Path) -> None:
+    """Here of Matplotlib, which only rank 0 uses; the others would wait for it."""
+    (tmp_path / "matplotlib").mkdir()
+    (tmp_path / "matplotlib" / "__init__.py").write_text("raise RuntimeError('out of order')\n", "utf-8")
+    mpirun(2, "layer_write.py", tmp_path / "run.bp", "BP5")
+    command = (str(APP), tmp_path / "run.bp", "--engine", "BP5", "--variable", "u3", "--out", tmp_path / "seen")
+    done = mpirun(2, *command, env={"PYTHONPATH": str(tmp_path)}, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "RuntimeError: out of order" in done.stderr
+
+
 @pytest.mark.full
 def test_no_stream(mpirun: Callable, tmp_path: Path) -> None:
     command = (str(APP), tmp_path / "nothing", "--out", tmp_path / "seen", "--wait", "1")
