@@ -1,6 +1,7 @@
 # Sourced by the scripts next to it: paths, messages and shared functions.
 # shellcheck shell=bash disable=SC2034
 
+unset CDPATH # with it, cd prints where it goes, and may go elsewhere
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv
 LOGS=$ROOT/build/logs

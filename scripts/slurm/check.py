@@ -3,9 +3,10 @@
 
     srun --mpi=pmix --ntasks=8 python scripts/slurm/check.py gs.bp --steps 1000 --interval 250 --eb 1e-4
 
-All steps that the simulation should have written are there (the variable `step` holds their numbers), and no others.
-Every archive is the one that its block table describes (the Reader compares checksums), and its bound is no larger than
-asked for. Every value is finite, and at most the bound outside the range of its variable before compression.
+All steps that the simulation should have written are there (the variable `step` holds their numbers, which increase).
+There may be others: the last step of a run that was extended later. Every archive is the one that its block table
+describes (the Reader compares checksums), and its absolute bound is no larger than asked for. Every value is finite (or
+NaN, with --allow-nan), and at most the bound outside the range of its variable before compression.
 """
 
 from __future__ import annotations
@@ -18,24 +19,44 @@ from mpi4py import MPI
 
 import cusz_core
 import cusz_operator
+from cusz_operator.reader import ReaderStep
 
 
-def problems(run: cusz_operator.Reader, numbers: list[int], eb: float) -> list[str]:
+def arrays(step: ReaderStep) -> list[str]:
+    """The variables of a step that are not a single value or a text."""
+    return [name for name in step.variables if step.shape(name)]
+
+
+def number_of(step: ReaderStep) -> int:
+    """What the variable `step` holds: one value, or an array that begins with it."""
+    at = ((0,), (1,)) if step.shape("step") else ()
+    return int(np.ravel(step.read("step", *at))[0])
+
+
+def problems(run: cusz_operator.Reader, numbers: list[int], eb: float, allow_nan: bool = False) -> list[str]:
     """What this rank finds wrong in its share of the run."""
-    found = [int(step.read("step", (0,), (1,))[0]) for step in run]
-    if found != numbers:
+    found = [number_of(step) for step in run]
+    if not set(numbers) <= set(found) or found != sorted(set(found)):
         return [f"it holds the steps {found}, not {numbers}"]
     wrong = []
-    for step, number in zip(run, numbers, strict=True):
-        for name in step.variables:
-            where, table = f"step {number}, {name}", step.blocks(name)
-            if table["eb_abs"].max() > eb:
-                wrong.append(f"{where}: the bound is {table['eb_abs'].max()}, not {eb}")
-            values = step.read(name).astype(np.float64)
-            # Rounding is monotone: where the difference is at most eb, so is the rounded one.
-            low, high = table["min"].min(), table["max"].max()
-            if not np.all((low - values <= eb) & (values - high <= eb)):
-                wrong.append(f"{where}: values are not finite, or more than {eb} outside {low} to {high}")
+    for step, number in zip(run, found, strict=True):
+        for name in arrays(step):
+            where, bound = f"step {number}, {name}", step.blocks(name)["eb_abs"].max(initial=0)
+            if np.isnan(bound):
+                wrong.append(f"{where}: no absolute bound is known (its mode is pw_rel, or no Writer wrote it)")
+            elif bound > eb:
+                wrong.append(f"{where}: the bound is {bound}, not {eb}")
+            values = step.read(name)
+            right = np.isfinite(values)
+            limits = step.value_range(name) or (-np.inf, np.inf)
+            if values.dtype.kind != "c":
+                # Rounding is monotone: where the difference is at most eb, so is the rounded one.
+                values = values.astype(np.float64)
+                right &= (limits[0] - values <= eb) & (values - limits[1] <= eb)
+            if allow_nan:
+                right |= np.isnan(values)
+            if not right.all():
+                wrong.append(f"{where}: values are not finite, or more than {eb} outside {limits[0]} to {limits[1]}")
     return wrong
 
 
@@ -46,15 +67,18 @@ def main() -> int:
     parser.add_argument("--steps", type=int, required=True, help="number of the last step")
     parser.add_argument("--interval", type=int, required=True, help="steps from one output to the next")
     parser.add_argument("--eb", type=float, required=True, help="absolute error bound")
+    parser.add_argument("--allow-nan", action="store_true", help="NaN is a value, such as that of a land mask")
     options = parser.parse_args()
     numbers = sorted({*range(options.interval, options.steps + 1, options.interval), options.steps})
 
     comm = MPI.COMM_WORLD
+    n_steps = 0
     sizes: list[tuple[int, int]] = []
     try:
         with cusz_operator.Reader(options.file, comm) as run:
-            wrong = problems(run, numbers, options.eb)
-            tables = [step.blocks(name) for step in run for name in step.variables]
+            wrong = problems(run, numbers, options.eb, options.allow_nan)
+            tables = [step.blocks(name) for step in run for name in arrays(step)]
+            n_steps = len(run)
             sizes = [(int(table["raw_bytes"].sum()), int(table["archive_bytes"].sum())) for table in tables]
     except cusz_core.CuszError as error:
         wrong = [str(error)]
@@ -63,9 +87,9 @@ def main() -> int:
     if comm.allreduce(len(wrong), MPI.SUM):
         return 1
     if comm.rank == 0:
-        raw, archive = (sum(column) for column in zip(*sizes, strict=True))
-        summary = f"{len(numbers)} steps, all as asked for"
-        print(f"{options.file}: {summary}, {raw} bytes in {archive}, ratio {raw / archive:.1f}")
+        raw, archive = (sum(pair[i] for pair in sizes) for i in (0, 1))
+        summary = f"{n_steps} steps, all as asked for"
+        print(f"{options.file}: {summary}, {raw} bytes in {archive}, ratio {raw / max(archive, 1):.1f}")
     return 0
 
 

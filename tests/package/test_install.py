@@ -46,6 +46,13 @@ def test_c_example_with_the_installed_package(tmp_path: Path) -> None:
     assert "one bit flipped: corrupt archive" in said
 
 
+@pytest.mark.parametrize("name", ["scripts/common.sh", "./scripts/common.sh"])
+def test_scripts_find_themselves_with_an_exported_cdpath(name: str) -> None:
+    """With which `cd` prints where it goes."""
+    command = f'cd "{ROOT}" && . {name} && printf %s "$ROOT"'
+    assert output("bash", "-c", command, env={**os.environ, "CDPATH": f"{ROOT}:/"}) == str(ROOT)
+
+
 USES_BOTH_HEADERS = r"""
 #include <cusz/cusz.h>
 #include <cusz/cusz_operator.h>

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -231,6 +232,20 @@ launch 4 env LD_PRELOAD={late} python {tmp_path}/out.py
     assert min(out) > int(late_in[1])
 
 
+@pytest.mark.full
+def test_ranks_get_what_a_job_sets(cluster: Any, tmp_path: Path) -> None:
+    """Also of a job that is not given the environment of its submission."""
+    (tmp_path / "job.sh").write_text("""#!/bin/bash
+#SBATCH --ntasks=2 --cpus-per-task=2
+set -euo pipefail
+source "$CUSZ_ROOT/scripts/slurm/environment.sh"
+launch 2 env
+""")
+    job = cluster.submit(tmp_path / "job.sh", tmp_path / "run", "--export=CUSZ_ROOT,CUSZ_VENV,CUSZ_OUT,PATH,HOME")
+    cluster.wait(job)
+    assert job.output.count("OMP_NUM_THREADS=2\n") == 2
+
+
 def test_launcher_that_does_not_fit_the_mpi(cluster: Any, tmp_path: Path) -> None:
     job = cluster.submit("one_node", tmp_path / "run", "--ntasks=2", CUSZ_SRUN_MPI="none", **SMALL)
     cluster.wait(job, "FAILED")
@@ -253,6 +268,19 @@ def load(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_environment_of_jobs(tmp_path: Path) -> None:
+    """Where a site or user submits with --export=NONE, and where SLURM_NTASKS is set only if --ntasks was given."""
+    job = {"SLURM_JOB_NUM_NODES": "3", "SLURM_NTASKS_PER_NODE": "4", "SLURM_EXPORT_ENV": "NONE"}
+    own = {"CUSZ_ROOT": str(ROOT), "CUSZ_VENV": sys.prefix, "CUSZ_OUT": str(tmp_path / "out")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    command = "set -euo pipefail; source $CUSZ_ROOT/scripts/slurm/environment.sh; echo $SLURM_NTASKS; env"
+    for given, ranks in (({}, "12"), ({"SLURM_NTASKS": "5"}, "5")):
+        done = support.run(["bash", "-c", command], env={**environment, **job, **own, **given})
+        lines = done.stdout.splitlines()
+        assert lines[0] == ranks
+        assert "SLURM_EXPORT_ENV=ALL" in lines
 
 
 def test_ranks_that_are_not_what_was_asked_for() -> None:
@@ -301,9 +329,41 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in found] == ["step 10", "step 20"]
     assert all("values are not finite" in line for line in found)
 
+    assert problems(write("gap.bp", (10, 15), field)) == ["it holds the steps [10, 15], not [10, 20]"]
+    assert problems(write("extended.bp", (10, 12, 20), field)) == []  # 12: the last one, before it was extended
+    with cusz_operator.Reader(tmp_path / "nan.bp") as run:
+        assert module.problems(run, [10, 20], EB, allow_nan=True) == []
+
     options = (good, "--steps", 20, "--interval", 10, "--eb", EB)
     assert script("check.py", *options).stdout.startswith(f"{good}: 2 steps, all as asked for, ")
     support.damage(good / "data.0", 1000, within=b"cuSZ")
     done = script("check.py", *options)
     assert done.returncode == 1
     assert f"check: {good}: rank 0: " in done.stderr
+
+
+def test_check_wants_an_absolute_bound(tmp_path: Path) -> None:
+    """Of a bound relative to every value it says that it cannot tell, instead of nothing."""
+    with cusz_operator.Writer(tmp_path / "run.bp", eb=0.5, mode="pw_rel") as out, out.step():
+        out.put("U", np.linspace(1, 2, 4096, dtype=np.float32))
+        out.put("step", 10)
+    done = script("check.py", tmp_path / "run.bp", "--steps", 10, "--interval", 10, "--eb", EB)
+    assert done.returncode == 1
+    assert "step 10, U: no absolute bound is known (its mode is pw_rel" in done.stderr
+
+
+def test_check_takes_what_programs_write(tmp_path: Path) -> None:
+    """Single values, texts, integers and complex numbers."""
+    field = np.linspace(0, 1, 4096, dtype=np.float32)
+    with cusz_operator.Writer(tmp_path / "run.bp", eb=EB) as out:
+        for number in (10, 20):
+            with out.step():
+                out.put("step", number)
+                out.put("time", 0.1 * number)
+                out.put("title", "a run")
+                out.put("U", field)
+                out.put("of_integers", np.arange(100))
+                out.put("wave", np.exp(1j * field))
+    done = script("check.py", tmp_path / "run.bp", "--steps", 20, "--interval", 10, "--eb", EB)
+    assert done.returncode == 0, done.stderr
+    assert "2 steps, all as asked for, " in done.stdout
