@@ -6,8 +6,8 @@
  * Conventions
  *   - A field is a C-contiguous array (last dimension fastest) of 1 to 4 dimensions, float or double.
  *   - Sizes are in elements unless the name ends in _bytes.
- *   - Every function that can fail returns a cusz_status; the text of the last failure of a context is
- *     cusz_last_error(). A failed call leaves the context usable. No function aborts, prints or throws.
+ *   - Every function that can fail returns a cusz_status; cusz_last_error() says why the last such call with a context
+ *     failed. A failed call leaves the context usable. No function aborts, prints or throws.
  *   - A context holds scratch memory and the last error. One context serves one thread at a time; any number of
  *     contexts may be used at once.
  *   - Structures with struct_bytes may gain members at the end without programs having to be recompiled. struct_bytes is
@@ -15,6 +15,7 @@
  *   - Fields and archives may be in host memory or on a CUDA device, in any combination: every call asks CUDA where its
  *     pointers point. (A process that has not loaded the CUDA driver is never made to load it.) Device work runs on the
  *     context's stream (cusz_set_stream), and calls return once their results are complete.
+ *   - Fields must be aligned to their type, and archives on a device to 4 bytes; archives in host memory need not be.
  */
 #ifndef CUSZ_H
 #define CUSZ_H
@@ -196,7 +197,8 @@ CUSZ_API int32_t cusz_has_lossless(cusz_lossless stage);
 CUSZ_API cusz_context* cusz_create(void);
 /* Frees a context and its scratch memory; NULL is allowed. */
 CUSZ_API void cusz_destroy(cusz_context* context);
-/* Message of the context's last failure, "" if none; valid until the next call with this context. */
+/* Why the context's last call that returned a status failed; "" if it succeeded. Valid until the next call with this
+ * context. */
 CUSZ_API const char* cusz_last_error(const cusz_context* context);
 /* Bytes of scratch memory the context holds for reuse. */
 CUSZ_API size_t cusz_scratch_bytes(const cusz_context* context);
@@ -273,7 +275,7 @@ CUSZ_API cusz_status cusz_params_set(cusz_params* params, const char* key, const
 /* Upper bound on an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
  *   shape      ndim extents; an extent of 0 is an empty field
  *   max_bytes  the bound
- * Errors: PARAMETER (ndim, NULL), UNSUPPORTED (dtype, or a field whose size in bytes does not fit in 63 bits). */
+ * Errors: PARAMETER (ndim, NULL), UNSUPPORTED (dtype, or a field of more than 2^60 - 48 values). */
 CUSZ_API cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_t* shape, size_t* max_bytes);
 
 /* Smallest and largest of the finite values other than fill.
@@ -346,10 +348,12 @@ CUSZ_API cusz_status cusz_compress_many(cusz_context* context, const cusz_params
                                         void* archives, size_t archives_capacity);
 
 /* Reads and validates an archive's header; touches nothing beyond it (with CUSZ_PREDICTOR_SPLINE: beyond its head).
- *   archive        host memory, any alignment; or device memory
+ *   context        may be NULL if the archive is in host memory
+ *   archive        host memory, any alignment; or device memory, from which archives with CUSZ_PREDICTOR_SPLINE or
+ *                  CUSZ_PW_REL are copied to the host as a whole
  *   archive_bytes  exactly the archive's length
  *   info           struct_bytes set by the caller
- * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE. */
+ * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE, MEMORY. */
 CUSZ_API cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t archive_bytes, cusz_info* info);
 
 /* Verifies header and payload checksums without reconstructing the field. Errors: as cusz_decompress. */
@@ -394,7 +398,7 @@ CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* arch
  *   shape  ndim extents
  *   level  0 to n_levels - 1
  *   info   struct_bytes set by the caller
- * Errors: PARAMETER, also if there is no such level; UNSUPPORTED (a field whose size does not fit in 63 bits). */
+ * Errors: PARAMETER, also if there is no such level; UNSUPPORTED (a field of more than 2^60 - 48 values). */
 CUSZ_API cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, int32_t level, cusz_level* info);
 
 /* What level an archive has, and how many of its bytes are needed for it.
