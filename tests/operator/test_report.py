@@ -294,6 +294,43 @@ def test_values_that_must_be_the_same(tmp_path: Path) -> None:
     assert "1 values that are not finite or fill were replaced by the mean of the others" in html.words
 
 
+def test_a_step_without_a_bound_is_not_said_to_keep_one(tmp_path: Path) -> None:
+    for name, eb in (("first.bp", EB), ("exact.bp", None)):
+        with Program(tmp_path / name, "BP4") as out:
+            for n in range(2):
+                with out.step():
+                    out.put("u", X + n, eb=eb)
+    append(tmp_path / "first.bp", X + 5)
+    append(tmp_path / "exact.bp", X)
+    page = report.make(tmp_path / "first.bp", tmp_path / "exact.bp")
+    assert page.kept.startswith(f"Every one of the {2 * X.size} values that have a bound, of 1 compressed variable, ")
+    assert page.notes == [f"u: not compressed, yet {X.size} values differ from the original, at steps 2"]
+
+
+def append(path: Path, field: np.ndarray) -> None:
+    """Adds a step without the operator."""
+    adios2 = pytest.importorskip("adios2")
+    io = adios2.Adios().declare_io("more")
+    io.set_engine("BP4")
+    variable = io.define_variable("u", field, field.shape, [0] * field.ndim, field.shape)
+    engine = io.open(str(path), adios2.Mode.Append)
+    engine.begin_step()
+    engine.put(variable, field, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+
+
+def test_blocks_that_overlap_with_bounds_relative_to_every_value(tmp_path: Path) -> None:
+    """Which of them a value is from is not known."""
+    for name, eb in (("run.bp", EB), ("exact.bp", None)):
+        with Program(tmp_path / name) as out, out.step():
+            for _ in range(2):
+                out.put("u", X, eb=eb, **({"mode": "pw_rel"} if eb else {}))
+    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert page.kept == ""
+    assert page.notes == ["u: blocks overlap, so bounds relative to every value are not checked, at steps 0"]
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=EB) as out:
         for _ in range(4):

@@ -101,6 +101,7 @@ def test_planes_and_means(run: Path) -> None:
         mean = view.picture_of(step, "U", {}, ("y",), 160, 64)
         assert mean.means == ("y",)
         assert (mean.values == whole.astype(np.float64).mean(axis=1)).all()
+        assert (view.picture_of(step, "U", {}, ("y", "1"), 160, 64).values == mean.values).all()
         deep = view.picture_of(step, "deep", {"0": 1}, (), 10, 9)
         assert deep.cuts == {"0": 1, "z": 2}
         assert (deep.values == step.read("deep")[1, 2]).all()
@@ -129,6 +130,8 @@ def test_in_a_terminal(run: Path, cusz_cli: Callable, monkeypatch: pytest.Monkey
     assert all(re.fullmatch(r"(\x1b\[38;2;[\d;]+m(\x1b\[48;2;[\d;]+m)?▀)+\x1b\[0m", line) for line in coloured)
     monkeypatch.setenv("NO_COLOR", "1")
     assert cusz_cli("view", run, "U")[1].splitlines()[:-1] == lines
+    monkeypatch.setenv("LINES", "3")
+    assert len(cusz_cli("view", run, "U")[1].splitlines()) == 2
 
 
 def test_values_that_are_no_numbers() -> None:

@@ -328,3 +328,18 @@ def test_a_variable_with_a_dimension_that_is_called_as_that_of_steps(name: str, 
         assert run["late"].dims == ("step_late", "dim_0", "dim_1")
         assert np.abs(run["x"].to_numpy() - [x + n for n in range(5)]).max() <= 1e-3
         assert np.abs(run["late"].to_numpy() - [x + n for n in range(1, 5)]).max() <= 1e-3
+
+
+@pytest.mark.parametrize("name", ["y", "step"])
+def test_one_value_at_one_step_with_the_name_of_a_dimension(name: str, tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        out.attribute("U/dimensions", "y x")
+        for n in range(3):
+            with out.step():
+                out.put("U", X)
+                if n == 1:
+                    out.put(name, 7.0)
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as data:
+        assert data[name].dims == ()
+        assert float(data[name]) == 7
+        assert data["U"].dims == (("step", "y_40", "x") if name == "y" else ("step_", "y", "x"))

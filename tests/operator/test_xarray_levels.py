@@ -114,3 +114,19 @@ def test_blocks_that_move(tmp_path: Path) -> None:
         assert data["U"][0].values.shape == (21, 30)
         with pytest.raises(cusz_core.ParameterError, match="other coordinates at step 1 than at step 0"):
             data["U"][1].to_numpy()
+
+
+def test_a_variable_with_the_name_of_a_dimension_is_no_coordinate(tmp_path: Path) -> None:
+    """A redshift z at every step, beside an axis z."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor="spline") as out:
+        out.attribute("rho/dimensions", "z x")
+        for n in range(3):
+            with out.step():
+                out.put("rho", X)
+                out.put("z", 100.0 - n)
+    for level in (0, 1):
+        with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", level=level) as data:
+            assert data["z"].dims == ("step",)
+            assert data["z"].values.tolist() == [100, 99, 98]
+            assert data["rho"].dims == ("step", "z", "x")
+            assert "x" in data.coords or level == 0

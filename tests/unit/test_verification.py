@@ -201,3 +201,14 @@ def test_fields_larger_than_a_chunk(monkeypatch):
     x[17, 3, 5] += 1
     with pytest.raises(cusz.BoundError, match=r"\(17, 3, 5\)"):
         cusz.verify(x, archive)
+
+
+def test_an_error_that_is_not_finite_hides_no_others():
+    errors = np.array([3.0, np.nan, 4.0, np.inf])
+    squares = verification.SumOfSquares()
+    squares.add(errors)
+    other = verification.SumOfSquares()
+    other.add(errors[[1]])
+    squares.merge(other)
+    assert (squares.largest, squares.not_finite) == (4, 3)
+    assert squares.psnr(0, 10, 5) == pytest.approx(20 * math.log10(10 / math.sqrt(25 / 2)))

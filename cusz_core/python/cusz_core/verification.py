@@ -326,16 +326,21 @@ def _exceeds_when_rounding_hides_it(
 
 
 class SumOfSquares:
-    """Sum of squared errors that neither overflows nor underflows, and the largest error."""
+    """Sum of squared errors that neither overflows nor underflows, and the largest error; of those that are finite."""
 
     def __init__(self) -> None:
         self.largest = 0.0
+        self.not_finite = 0  # how many are not: they are left out
         self.largest_share = 0.0  # of the bound of its value; for bounds relative to every value
         self.scaled_sum = 0.0  # in units of largest ** 2
 
     def add(self, errors: NDArray[np.float64]) -> None:
-        largest = float(np.max(errors))
-        if not 0.0 < largest < math.inf:
+        if not math.isfinite(largest := float(np.max(errors))):
+            are_finite = np.isfinite(errors)
+            self.not_finite += int(np.count_nonzero(~are_finite))
+            errors = errors[are_finite]
+            largest = float(np.max(errors, initial=0.0))
+        if largest == 0.0:
             return
         if largest > self.largest:
             self.scaled_sum *= (self.largest / largest) ** 2
@@ -345,6 +350,7 @@ class SumOfSquares:
 
     def merge(self, other: SumOfSquares) -> None:
         """Adds the errors of another part of the field."""
+        self.not_finite += other.not_finite
         if other.largest > self.largest:
             self.scaled_sum *= (self.largest / other.largest) ** 2
             self.largest = other.largest
@@ -358,7 +364,7 @@ class SumOfSquares:
         half_range = highest / 2 - lowest / 2
         if half_range == 0.0:
             return -math.inf
-        log_rmse = math.log10(self.largest) + 0.5 * math.log10(self.scaled_sum / count)
+        log_rmse = math.log10(self.largest) + 0.5 * math.log10(self.scaled_sum / (count - self.not_finite))
         return 20 * (math.log10(half_range) + math.log10(2) - log_rmse)
 
 

@@ -493,7 +493,8 @@ def _view(options: argparse.Namespace) -> int:
     width = height = options.pixels or _PICTURE
     if output is None:
         width = min(options.pixels or window.columns, window.columns)
-        height = min(options.pixels or 2 * (window.lines - 3), max(2 * (window.lines - 3), 2))
+        room = max(2 * (window.lines - 3), 2)
+        height = min(options.pixels or room, room)
     with Reader(options.path) as run:
         steps = run[options.variable].steps
         number = steps[-1] if options.step is None else options.step + (len(run) if options.step < 0 else 0)

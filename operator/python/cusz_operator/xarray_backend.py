@@ -292,8 +292,10 @@ def _variables_of(
     given = {name: _given_names(v.name, len(v.shape), attributes) for name, v in usual.items()}
     extents = {pair for name, v in usual.items() for pair in zip(given[name] or (), v.shape, strict=False)}
     given |= {name: [name] for name, v in usual.items() if len(v.shape) == 1 and (name, v.shape[0]) in extents}
-    of_steps = _names_of_step_dimensions(usual, all_steps, step_dimension)
-    names = _Names(of_steps.values())
+    # A dimension cannot have the name of a variable without dimensions.
+    alone = {name for name, v in usual.items() if not v.shape and len(v.steps) == 1 and v.steps != all_steps}
+    of_steps = _names_of_step_dimensions(usual, all_steps, step_dimension + "_" * (step_dimension in alone))
+    names = _Names({*of_steps.values(), *alone})
     levels = _Levels(reader, [variable.name for name, variable in usual.items() if given[name] != [name]], level)
     variables = {}
     # The most common shapes come first, and get the shortest names of dimensions.
@@ -331,10 +333,10 @@ def _variables_of(
         own_attributes = _with_fill_values_of(_attributes(of_variable), data.dtype)
         variables[name] = Variable(dimensions, data, own_attributes, encoding)
     for dimension, along in levels.coordinates.items():
-        if dimension in variables:  # all of it is read: it is needed to tell where values are
-            whole = variables[dimension]
+        whole = variables.get(dimension)
+        if whole is not None and whole.dims == (dimension,):  # all of it is read: it is needed to tell where values are
             variables[dimension] = Variable([dimension], whole.to_numpy()[along], whole.attrs)
-        else:
+        elif whole is None:  # else it is a variable, not a coordinate
             variables[dimension] = Variable([dimension], along, {"long_name": "index in the variable"})
     used = {dimension for variable in variables.values() for dimension in variable.dims}
     for numbers, which in of_steps.items():
@@ -452,15 +454,15 @@ class _Names:
     """Names of dimensions: the same for the same extent, so that variables of one shape share their dimensions.
 
     Args:
-        of_steps: the names of the dimensions of steps, which no other has.
+        taken: names that none of them can have.
     """
 
-    def __init__(self, of_steps: Iterable[str]) -> None:
+    def __init__(self, taken: Iterable[str]) -> None:
         self._extents: dict[str, int] = {}
-        self._of_steps = set(of_steps)
+        self._taken = set(taken)
 
     def of(self, name: str, extent: int) -> str:
-        if name in self._of_steps or self._extents.setdefault(name, extent) != extent:
+        if name in self._taken or self._extents.setdefault(name, extent) != extent:
             name = f"{name}_{extent}"
         self._extents[name] = extent
         return name

@@ -100,7 +100,7 @@ def picture_of(
             raise ParameterError(f"axis is {axis!r}; variable {name!r} has the axes {', '.join(names)}")
     by_number = {str(number): own for number, own in enumerate(names)}
     cut_at = {by_number.get(axis, axis): at for axis, at in cuts.items()}
-    averaged = tuple(by_number.get(axis, axis) for axis in means)
+    averaged = tuple(dict.fromkeys(by_number.get(axis, axis) for axis in means))
     if both := sorted(cut_at.keys() & set(averaged)):
         raise ParameterError(f"axis {both[0]} is both cut and averaged")
     free = [axis for axis in names if axis not in cut_at and axis not in averaged]

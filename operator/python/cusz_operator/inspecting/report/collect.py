@@ -345,6 +345,12 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
                 page.broken.append(
                     f"{part}, step {found.step}: {found.broken} of {found.values} values break the bound; {found.worst}"
                 )
+        unchecked = [str(found.step) for found in comparison.steps if found.unchecked]
+        if unchecked:
+            page.notes.append(
+                f"{part}: blocks overlap, so bounds relative to every value are not checked, at steps "
+                f"{', '.join(unchecked)}"
+            )
         differing = [str(found.step) for found in comparison.steps if found.differing]
         if differing:
             total = sum(found.differing for found in comparison.steps)
@@ -373,9 +379,13 @@ def _compare_step(
         found.values += a.size
         if not is_field or bound is None:
             differs = np.flatnonzero((a != b) & ~((a != a) & (b != b)))
-            if bound is None:
+            if bound is None and facts.is_compressed:
+                found.unchecked += a.size
+            elif bound is None:
                 found.differing += differs.size
-            elif differs.size:
+            else:
+                found.bounded += a.size
+            if bound is not None and differs.size:
                 found.broken += differs.size
                 found.worst = found.worst or _told(int(differs[0]), box, a, b, "they should be the same")
             if not is_field:
@@ -390,6 +400,7 @@ def _compare_step(
         squares.merge(errors)
         if bound is None:
             continue
+        found.bounded += a.size
         found.broken += violations.count
         if violations.count and violations.excess > excess:
             excess = violations.excess

@@ -56,8 +56,10 @@ class StepComparison:
     Attributes:
         step: its number.
         values: how many values were compared.
+        bounded: how many of them have a bound.
         broken: how many break the bound in force.
         differing: how many differ that have no bound, because they are not compressed.
+        unchecked: how many are compressed with bounds that are not known, because blocks overlap.
         max_error: the largest |original - decoded| of finite values that are not fill.
         over_bound: the largest quotient of an error and the bound of its block; 0 if every value is exact.
         psnr: as `cusz_core.Verification` defines it; NaN for types that the compressor does not take.
@@ -67,8 +69,10 @@ class StepComparison:
 
     step: int
     values: int = 0
+    bounded: int = 0
     broken: int = 0
     differing: int = 0
+    unchecked: int = 0
     max_error: float = 0.0
     over_bound: float = 0.0
     psnr: float = math.nan
@@ -214,10 +218,11 @@ class Page:
     def kept(self) -> str:
         """A sentence about bounds that are kept; "" if one is broken, or none was compared with an original."""
         parts = [part for variable in self.variables if variable.is_compressed for part in variable.comparisons]
-        n_values = sum(step.values for part in parts for step in part.steps)
+        n_values = sum(step.bounded for part in parts for step in part.steps)
         if self.broken or not n_values:
             return ""
         counted = f"{len(parts)} compressed variable{'' if len(parts) == 1 else 's'}"
         others = [variable.name for variable in self.variables if variable.is_compressed and not variable.comparisons]
         not_compared = f" Not compared: {', '.join(others)}." if others else ""
-        return f"Every one of the {n_values} values compared, of {counted}, is within the bound in force.{not_compared}"
+        kept = f"Every one of the {n_values} values that have a bound, of {counted}, is within the bound in force."
+        return kept + not_compared

@@ -143,7 +143,6 @@ def block_map(figures: Figures, name: str, facts: StepFacts) -> str:
     stored = np.where(table["archive_bytes"] >= 0, table["archive_bytes"], table["raw_bytes"])
     raw_sums, stored_sums = (np.bincount(inverse, sizes, len(boxes)) for sizes in (table["raw_bytes"], stored))
     ratios = raw_sums / np.maximum(stored_sums, 1)
-    ranks = [sorted(set(table["rank"][inverse == i].tolist()) - {-1}) for i in range(len(boxes))]
     n = len(axes_shown)
 
     def paint(figure: Any) -> None:
@@ -169,6 +168,7 @@ def block_map(figures: Figures, name: str, facts: StepFacts) -> str:
         figure.colorbar(drawn, ax=axes, label="ratio")
         if max(len(np.unique(boxes[:, axis])) for axis in range(n)) <= MANY_BLOCKS:
             dark = drawn.norm(ratios) < 0.6
+            ranks = [sorted(set(table["rank"][inverse == i].tolist()) - {-1}) for i in range(len(boxes))]
             for box, ratio, of, is_dark in zip(rectangles, ratios, ranks, dark, strict=True):
                 who = f"rank {_spans(of)}\n" if of else ""
                 x, y = box.get_x() + box.get_width() / 2, box.get_y() + box.get_height() / 2
