@@ -44,7 +44,8 @@ def problems(run: cusz_operator.Reader, numbers: list[int], eb: float, allow_nan
             where, bound = f"step {number}, {name}", step.blocks(name)["eb_abs"].max(initial=0)
             if np.isnan(bound):
                 wrong.append(f"{where}: no absolute bound is known (its mode is pw_rel, or no Writer wrote it)")
-            elif bound > eb:
+                continue  # ranges of other programs have 6 digits
+            if bound > eb:
                 wrong.append(f"{where}: the bound is {bound}, not {eb}")
             values = step.read(name)
             right = np.isfinite(values)

@@ -350,6 +350,7 @@ def test_check_wants_an_absolute_bound(tmp_path: Path) -> None:
     done = script("check.py", tmp_path / "run.bp", "--steps", 10, "--interval", 10, "--eb", EB)
     assert done.returncode == 1
     assert "step 10, U: no absolute bound is known (its mode is pw_rel" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_check_takes_what_programs_write(tmp_path: Path) -> None:
