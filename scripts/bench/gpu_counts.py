@@ -236,7 +236,7 @@ def count_here(folder: Path) -> list[dict[str, Any]]:
 
 
 def source_lines(text: str) -> list[str]:
-    """For every line of PTX files, one after another, the line of the source that it comes from: huffman.cuh:100."""
+    """For every line of PTX files, one after another, the line of the source that it comes from: writing.cuh:100."""
     found = []
     for part in re.split(r"^(?=\.version\b)", text, flags=re.MULTILINE):
         names = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"(?:.*/)?([^"/]+)"', part, re.MULTILINE))

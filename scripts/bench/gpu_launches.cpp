@@ -109,7 +109,7 @@ void compression() {
         constexpr int r = 5; // larger alphabets take more shared memory
         count_symbols(CountArguments<T>{batch, nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, nullptr);
     });
-    for_shapes([](const TileBatch& batch) { compress_tiles(CompressArguments<T, Huffman>{.batch = batch}, nullptr); });
+    for_shapes([](const TileBatch& batch) { compress_tiles(CompressArguments<T>{.batch = batch}, nullptr); });
 }
 
 void codebooks() {
@@ -125,8 +125,7 @@ void codebooks() {
 
 template <class T>
 void decompression() {
-    for_shapes(
-        [](const TileBatch& batch) { decompress_tiles(DecompressArguments<T, Huffman>{.batch = batch}, nullptr); });
+    for_shapes([](const TileBatch& batch) { decompress_tiles(DecompressArguments<T>{.batch = batch}, nullptr); });
 }
 
 // Lattices of one tile, of one to three active axes, and those of long tiles.

@@ -5,7 +5,7 @@ import gpu_counts as counts
 import pytest
 import runner
 
-NAME = "_ZN4cusz4cuda15compress_kernelIfNS0_8PipelineEEvNS0_17CompressArgumentsIT_EE"
+NAME = "_ZN4cusz4cuda15compress_kernelIfLNS_9TileShapeE3EEvNS0_17CompressArgumentsIT_EE"
 
 
 def launch(**changes):
@@ -46,7 +46,7 @@ def test_launches_of_a_kernel_are_added_up():
 
 
 def test_kernels_are_told_apart_by_name_and_type():
-    double = launch(kernel=NAME.replace("IfNS", "IdNS"))
+    double = launch(kernel=NAME.replace("IfLNS", "IdLNS"))
     found = counts.by_kernel([launch(), double, launch()])
     assert {name: len(launches) for name, launches in found.items()} == {
         "compress_kernel<float>": 2,

@@ -41,7 +41,7 @@ def test_a_file_that_no_part_has_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        ("cusz_core/src/codec/lorenzo/cuda/kernels.cu", ["cuda"]),
+        ("cusz_core/src/codec/lorenzo/cuda/writing.cu", ["cuda"]),
         ("cusz_core/src/codec/spline/cpu/engine.cpp", ["core"]),
         ("cusz_core/src/archive/v1.hpp", ["core", "cuda"]),
         ("operator/plugin/plugin.cpp", ["plugin"]),

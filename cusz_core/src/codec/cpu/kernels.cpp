@@ -44,7 +44,8 @@ const Kernels& kernels_for_slow_gathers() {
     static const Kernels chosen = [] {
         Kernels mixed = avx512_kernels;
 #ifdef CUSZ_HAVE_AVX2
-        mixed.lorenzo = avx2_kernels.lorenzo;
+        mixed.lorenzo_f32 = avx2_kernels.lorenzo_f32;
+        mixed.lorenzo_f64 = avx2_kernels.lorenzo_f64;
 #endif
         return mixed;
     }();

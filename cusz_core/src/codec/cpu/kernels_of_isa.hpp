@@ -6,7 +6,7 @@
 #endif
 
 #include "archive/checksum.hpp"
-#include "codec/lorenzo/cpu/pipeline.hpp"
+#include "codec/lorenzo/cpu/kernels_of_isa.hpp"
 #include "codec/spline/cpu/kernels_of_isa.hpp"
 #include "kernels.hpp"
 #include "logarithm.hpp"
@@ -38,21 +38,13 @@ inline std::uint64_t weigh_words(const void* data, std::size_t words) {
 #endif
 }
 
-template <class OfTile>
-constexpr PipelineKernels<typename OfTile::Model> kernels_of() {
-    const auto of = []<class T>() {
-        return TileKernels<T, typename OfTile::Model>{&OfTile::template prepare<T>, &OfTile::template write_payload<T>,
-                                                      &OfTile::template read_payload<T>, &value_range_of_tile<T>};
-    };
-    return {of.template operator()<float>(), of.template operator()<double>()};
-}
-
 constexpr Kernels kernels_of_isa(const char* name) {
     return {name,
             weigh_words,
             value_range<float>,
             value_range<double>,
-            kernels_of<Pipeline<Lorenzo, HuffmanCoder>>(),
+            lorenzo_kernels_of<float>(),
+            lorenzo_kernels_of<double>(),
             spline_kernels_of<float>(),
             spline_kernels_of<double>(),
             {exponent_range<float>, to_logs<float>, from_logs<float>},

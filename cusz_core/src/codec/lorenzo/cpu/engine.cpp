@@ -54,18 +54,15 @@ public:
         if (coding.step == 0 || model_bytes > capacity) return std::nullopt;
         std::byte* const body = target.bytes() + model_bytes;
         const std::uint64_t room = capacity - model_bytes;
-        const auto& stages = kernels().lorenzo;
-        return layout.dtype == CUSZ_F32
-                   ? compress_as(stages.f32, layout, coding, field.as<float>(), threads, body, room, range)
-                   : compress_as(stages.f64, layout, coding, field.as<double>(), threads, body, room, range);
+        return layout.dtype == CUSZ_F32 ? compress_as(layout, coding, field.as<float>(), threads, body, room, range)
+                                        : compress_as(layout, coding, field.as<double>(), threads, body, room, range);
     }
 
     void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
-        const auto& stages = kernels().lorenzo;
         if (frame.layout.dtype == CUSZ_F32)
-            decompress_as(stages.f32, frame, body, threads, box);
+            decompress_as<float>(frame, body, threads, box);
         else
-            decompress_as(stages.f64, frame, body, threads, box);
+            decompress_as<double>(frame, body, threads, box);
     }
 
     std::size_t scratch_bytes() const override {
@@ -82,22 +79,19 @@ private:
         if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
     }
 
-    template <class Coder, class T>
-    static PreparedTile prepare(const TileKernels<T, Coder>& stages, const TileCoder<T>& coder, std::uint32_t reach,
+    template <class T>
+    static PreparedTile prepare(const Tiling& tiling, const Quantiser<T>& quantiser, std::uint32_t reach,
                                 std::uint64_t t, const T* field, Tile<T>& tile) {
-        const Tiling& tiling = coder.tiling;
         tile.begin(tiling.box(t), tiling.box(std::min(t + prefetch_distance, tiling.n_tiles() - 1)));
-        return stages.prepare(coder, reach, field, tile);
+        return kernels().lorenzo<T>().prepare(tiling, quantiser, reach, field, tile);
     }
 
     // Counts the symbols of the sample. cached: gets the counted tiles that were cached; empty: caches none.
-    template <class Coder, class T>
-    typename Coder::Counts count_codes(const TileKernels<T, Coder>& stages, const TileCoder<T>& coder,
-                                       const Alphabet& alphabet, const Sample& sample, const T* field, int threads,
-                                       std::vector<const PreparedTile*>& cached) {
-        const std::uint64_t n_tiles = coder.tiling.n_tiles();
-        using Counts = typename Coder::Counts;
-        std::vector<Counts> counts(static_cast<std::size_t>(threads), Counts(alphabet.r));
+    template <class T>
+    Histogram count_codes(const Tiling& tiling, const Quantiser<T>& quantiser, const Alphabet& alphabet,
+                          const Sample& sample, const T* field, int threads, std::vector<const PreparedTile*>& cached) {
+        const std::uint64_t n_tiles = tiling.n_tiles();
+        std::vector<Histogram> counts(static_cast<std::size_t>(threads), Histogram(alphabet.r));
         for (int thread = 0; thread < threads; ++thread) worker(thread).cached.start(cached.size());
         const Parts parts(n_tiles, threads);
         parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
@@ -105,7 +99,7 @@ private:
             const auto [begin, end] = parts[part];
             for (std::uint64_t t = begin; t < end; ++t) {
                 if (!sample.counts(t)) continue;
-                const PreparedTile prepared = prepare(stages, coder, alphabet.reach(), t, field, tile);
+                const PreparedTile prepared = prepare(tiling, quantiser, alphabet.reach(), t, field, tile);
                 counts[static_cast<std::size_t>(thread)].add(prepared.code, prepared.n);
                 if (!cached.empty()) cached[t] = worker(thread).cached.add(prepared);
             }
@@ -114,14 +108,13 @@ private:
         return counts[0];
     }
 
-    template <class Coder, class T>
-    std::optional<Encoded> compress_as(const TileKernels<T, Coder>& stages, const Layout& layout, Coding coding,
-                                       const T* field, int threads, std::byte* body, std::uint64_t capacity,
-                                       std::optional<ValueRange>* range) {
+    template <class T>
+    std::optional<Encoded> compress_as(const Layout& layout, Coding coding, const T* field, int threads,
+                                       std::byte* body, std::uint64_t capacity, std::optional<ValueRange>* range) {
+        const LorenzoKernels<T>& stages = kernels().lorenzo<T>();
         const Tiling tiling(layout.ndim, layout.shape.data());
         Quantiser<T> quantiser = Quantiser<T>::from_bound(coding.eb_abs);
         quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
-        const TileCoder<T> coder{tiling, quantiser};
         const Alphabet alphabet(coding.r);
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         if (index_bytes + n_tiles * 4 > capacity) return std::nullopt;
@@ -129,10 +122,9 @@ private:
 
         const Sample sample(n_tiles, coding.r);
         std::vector<const PreparedTile*> cached(sample.rate() <= 4 ? n_tiles : 0); // at lower rates it would not pay
-        const auto counts_of_sample = count_codes(stages, coder, alphabet, sample, field, threads, cached);
-        const typename Coder::Model model(counts_of_sample, sample, alphabet);
-        if (counts_of_sample.has_beyond(model.writing.reach()))
-            cached.clear(); // some of their codes are now out of range
+        const auto counts_of_sample = count_codes(tiling, quantiser, alphabet, sample, field, threads, cached);
+        const HuffmanModel model(counts_of_sample, sample, alphabet);
+        if (counts_of_sample.has_beyond(model.book.reach())) cached.clear(); // some of their codes are now out of range
         if (n_tiles % 2 != 0) std::memset(body + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
         const std::uint64_t max_words = (capacity - index_bytes) / 4;
@@ -164,12 +156,12 @@ private:
                 std::uint32_t* const words = segment.room(longest_payload<T>);
                 const bool is_cached = !cached.empty() && cached[t] != nullptr;
                 const PreparedTile prepared =
-                    is_cached ? *cached[t] : prepare(stages, coder, model.writing.reach(), t, field, tile);
+                    is_cached ? *cached[t] : prepare(tiling, quantiser, model.book.reach(), t, field, tile);
                 if (range != nullptr) // while the values are in the cache
                     ranges[static_cast<std::size_t>(thread)].add(
                         stages.value_range(field, tiling.box(t), quantiser.special));
                 const std::uint32_t n =
-                    stages.write_payload(coder, model.writing, t, field, prepared, words, segment.counts);
+                    stages.write_payload(tiling, model.book, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(body + 2 * t, &entry, 2);
                 segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);
@@ -204,16 +196,15 @@ private:
         return encoded;
     }
 
-    template <class Coder, class T>
-    void decompress_as(const TileKernels<T, Coder>& stages, const Frame& frame, const std::byte* body, int threads,
-                       const Selection& selected) {
+    template <class T>
+    void decompress_as(const Frame& frame, const std::byte* body, int threads, const Selection& selected) {
+        const LorenzoKernels<T>& stages = kernels().lorenzo<T>();
         const Tiling tiling(frame.layout.ndim, frame.layout.shape.data());
         const Window<T> window(tiling, frame.layout, selected);
         Quantiser<T> quantiser;
         quantiser.step = static_cast<T>(frame.coding.step);
         quantiser.special = static_cast<typename Traits<T>::Bits>(frame.coding.special);
-        const TileCoder<T> coder{tiling, quantiser};
-        const typename Coder::Reading model(frame.lengths, Alphabet(frame.coding.r));
+        const DecodeBook book(frame.lengths, Alphabet(frame.coding.r));
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         const std::byte* const payloads = body + index_bytes;
         const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
@@ -266,7 +257,7 @@ private:
                 if (verify) sum += part_of_sum(t, kernels().weigh(words, n), n);
                 T* const target = window.begin(t, tile, memory.part);
                 if (target == nullptr) continue;
-                stages.read_payload(coder, model, t, words, n, tile, target);
+                stages.read_payload(tiling, quantiser, book, t, words, n, tile, target);
                 if (target != window.field()) window.copy(t, tile.box, target);
             }
             checksum += sum;

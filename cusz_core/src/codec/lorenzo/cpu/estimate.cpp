@@ -40,7 +40,6 @@ std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding,
     const Tiling tiling(box.ndim, box.shape.data());
     Quantiser<T> q = Quantiser<T>::from_bound(coding.eb_abs);
     q.special = static_cast<typename Traits<T>::Bits>(coding.special);
-    const TileCoder<T> coder{tiling, q};
     const Alphabet alphabet(coding.r);
     Histogram histogram(coding.r);
     std::uint64_t bits = 0;
@@ -48,7 +47,7 @@ std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding,
         for (std::uint64_t t = 0; t < tiling.n_tiles(); ++t) {
             const TileBox place = tiling.box(t);
             tile.begin(place, place);
-            const PreparedTile prepared = kernels().lorenzo.of<T>().prepare(coder, alphabet.reach(), boxes, tile);
+            const PreparedTile prepared = kernels().lorenzo<T>().prepare(tiling, q, alphabet.reach(), boxes, tile);
             histogram.add(prepared.code, prepared.n);
             // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
             bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;

@@ -39,42 +39,36 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// What a codec requires of a coder (pipeline.hpp).
-struct HuffmanCoder {
-    using Model = Huffman;
-    static constexpr std::uint32_t margin_words = decode_margin_words;
+// Writes the lengths of the substreams and then the substreams, and records in the tile header how the lengths are
+// stored. Returns the number of words.
+inline std::uint32_t encode_substreams(const std::int32_t* codes, std::uint32_t n, const EncodeBook& book,
+                                       v1::TileHeader& header, std::uint32_t* words) {
+    // The lengths precede the codewords but are known only after them: leave room for the widest lengths (13 bits
+    // each), encode after it, then close the gap.
+    std::uint32_t* codewords = words + packed_words(max_substreams, v1::widest_length);
+    SubstreamBits lengths = encode(codes, n, header.has_missing, book, codewords);
+    const std::uint32_t codeword_words = (lengths.total() + 31) / 32;
+    header.base = lengths.shortest();
+    header.width = lengths.width();
+    for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= header.base;
+    pack(lengths.bits.data(), lengths.count, header.width, words);
+    const std::uint32_t length_words = packed_words(lengths.count, header.width);
+    std::memmove(words + length_words, codewords, codeword_words * 4);
+    return length_words + codeword_words;
+}
 
-    // Writes the coder's part of a payload, the substreams' lengths and then the substreams, and records in the tile
-    // header how the lengths are stored. Returns the number of words.
-    static std::uint32_t encode(const std::int32_t* codes, std::uint32_t n, const EncodeBook& book,
-                                v1::TileHeader& header, std::uint32_t* words) {
-        // The lengths precede the codewords but are known only after them: leave room for the widest lengths (13 bits
-        // each), encode after it, then close the gap.
-        std::uint32_t* codewords = words + packed_words(max_substreams, v1::widest_length);
-        SubstreamBits lengths = CUSZ_ISA::encode(codes, n, header.has_missing, book, codewords);
-        const std::uint32_t codeword_words = (lengths.total() + 31) / 32;
-        header.base = lengths.shortest();
-        header.width = lengths.width();
-        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= header.base;
-        pack(lengths.bits.data(), lengths.count, header.width, words);
-        const std::uint32_t length_words = packed_words(lengths.count, header.width);
-        std::memmove(words + length_words, codewords, codeword_words * 4);
-        return length_words + codeword_words;
-    }
-
-    // Decodes n codes. `take(count)` yields the next `count` words of the payload. Returns false as decode() above
-    // does.
-    template <class Take>
-    static bool decode(const Take& take, const v1::TileHeader& header, std::uint32_t n, const DecodeBook& book,
+// Decodes n codes. `take(count)` yields the next `count` words of the payload. Returns false as decode() above
+// does.
+template <class Take>
+bool decode_substreams(const Take& take, const v1::TileHeader& header, std::uint32_t n, const DecodeBook& book,
                        std::int32_t* codes) {
-        SubstreamBits lengths;
-        lengths.count = substream_count(n);
-        unpack(take(packed_words(lengths.count, header.width)), lengths.count, header.width, lengths.bits.data());
-        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += header.base;
-        const std::uint32_t* codewords = take((lengths.total() + 31) / 32);
-        return header.has_missing ? CUSZ_ISA::decode<true>(codewords, lengths, n, book, codes)
-                                  : CUSZ_ISA::decode<false>(codewords, lengths, n, book, codes);
-    }
-};
+    SubstreamBits lengths;
+    lengths.count = substream_count(n);
+    unpack(take(packed_words(lengths.count, header.width)), lengths.count, header.width, lengths.bits.data());
+    for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += header.base;
+    const std::uint32_t* codewords = take((lengths.total() + 31) / 32);
+    return header.has_missing ? decode<true>(codewords, lengths, n, book, codes)
+                              : decode<false>(codewords, lengths, n, book, codes);
+}
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -61,19 +61,12 @@ private:
     std::vector<std::uint64_t> counts_, small_; // of symbols, of small codes
 };
 
-// A coder's types and its work per field, as the engine expects them.
-struct Huffman {
-    using Counts = Histogram;
-    using Writing = EncodeBook;
-    using Reading = DecodeBook;
-
-    // The model of counted codes: what the archive stores, and what tiles are written with.
-    struct Model {
-        Model(const Histogram& histogram, const Sample& sample, const Alphabet& alphabet)
-            : lengths(code_lengths(histogram.weights(sample), alphabet)), writing(lengths, alphabet) {}
-        std::vector<std::uint8_t> lengths; // of the codewords, by symbol
-        EncodeBook writing;
-    };
+// The model of counted codes: what the archive stores, and what tiles are written with.
+struct HuffmanModel {
+    HuffmanModel(const Histogram& histogram, const Sample& sample, const Alphabet& alphabet)
+        : lengths(code_lengths(histogram.weights(sample), alphabet)), book(lengths, alphabet) {}
+    std::vector<std::uint8_t> lengths; // of the codewords, by symbol
+    EncodeBook book;
 };
 
 } // namespace cusz::cpu

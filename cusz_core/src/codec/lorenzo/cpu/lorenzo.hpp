@@ -1,5 +1,5 @@
-// The Lorenzo decomposition (paper, section 3.1.2): Lorenzo prediction on prequantised values (postquantisation), and
-// its reverse (section 3.3). docs/reference/format.md, section 5.
+// Lorenzo prediction (paper, section 3.1.2) on prequantised values (postquantisation), and its reverse
+// (section 3.3). docs/reference/format.md, section 5.
 #pragma once
 
 #include <algorithm>
@@ -350,23 +350,5 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
             if (axis < 2 || predictor == v1::second_order_xyz) take_second_sums<T>(codes, tile.box, axis);
     run_dimension.template operator()<false>(wide);
 }
-
-// What a codec requires of a decomposition (pipeline.hpp).
-struct Lorenzo {
-    // Field to tile: codes, outliers, missing values and anchor; records the predictor in the header. Residuals of
-    // magnitude `reach` or more are outliers. Returns false if every value is special.
-    template <class T>
-    static bool decompose(const TileCoder<T>& coder, std::uint32_t reach, const T* field, Tile<T>& tile,
-                          v1::TileHeader& header) {
-        if (!prequant(field, coder.quantiser, tile)) return false;
-        header.predictor = postquant(tile, static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3)), reach);
-        return true;
-    }
-    // The inverse: tile to field, except values that are stored verbatim.
-    template <class T>
-    static void reconstruct(const TileCoder<T>& coder, const v1::TileHeader& header, Tile<T>& tile, T* field) {
-        reverse(tile, header.predictor, coder.quantiser, field);
-    }
-};
 
 } // namespace cusz::cpu::CUSZ_ISA

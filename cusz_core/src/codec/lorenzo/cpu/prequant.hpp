@@ -1,5 +1,5 @@
-// What decompositions share (paper, sections 3.1.2 and 3.3): prequantisation of values to integers and back, and codes
-// on their way into and out of a tile. docs/reference/format.md, section 4.
+// Prequantisation (paper, sections 3.1.2 and 3.3): values to integers and back, and codes on their way into and out of a
+// tile. docs/reference/format.md, section 4.
 #pragma once
 
 #include <algorithm>
@@ -225,7 +225,7 @@ void keep_row(Tile<T>& tile, std::uint32_t at, std::uint32_t reach, const Each& 
     });
 }
 
-// Puts missing_code where values are missing, which is for a decomposition to do once it has stored all codes.
+// Puts missing_code where values are missing, which is done once all codes are stored.
 template <class T>
 void mark_missing(Tile<T>& tile) {
     if (!tile.has_missing) return;

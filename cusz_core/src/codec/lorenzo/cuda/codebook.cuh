@@ -7,7 +7,8 @@
 
 #include "archive/alphabet.hpp"
 #include "codec/lorenzo/sample.hpp"
-#include "huffman.cuh"
+#include "kernels.hpp"
+#include "substreams.cuh"
 
 namespace cusz::cuda {
 

@@ -240,10 +240,10 @@ private:
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             if (is_raw) return;
             const std::uint64_t capacity = std::min(max_words - words, capacity_of(batch));
-            const CompressArguments<T, Huffman> a{
+            const CompressArguments<T> a{
                 .batch = tiles_of(batch),
                 .field = field_of<T>(field, batch, kept),
-                .model = work.model.writing(),
+                .tables = work.model.writing(),
                 .state = work.state,
                 .index = to_device ? reinterpret_cast<std::uint16_t*>(index) + batch.first_tile
                                    : index_.reserve<std::uint16_t>(source_, batch.n_tiles),
@@ -368,10 +368,10 @@ private:
                 .states = states,
                 .result = result,
             };
-            const DecompressArguments<T, Huffman> a{
+            const DecompressArguments<T> a{
                 .batch = {tiling, batch.first_tile, batch.n_tiles, batch.first_value},
                 .quantiser = quantiser,
-                .model = table.reading(),
+                .table = table.reading(),
                 .index = index_words,
                 .starts = starts.starts,
                 .payloads = payload_words_at,

@@ -1,7 +1,7 @@
 // Histogram of the symbols (paper, section 3.2.1), over a fixed sample of tiles (docs/reference/format.md, section 7).
 #pragma once
 
-#include "pipeline.cuh"
+#include "writing.cuh"
 
 namespace cusz::cuda {
 

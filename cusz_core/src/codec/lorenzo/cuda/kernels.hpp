@@ -1,4 +1,4 @@
-// The kernels' host interface (kernels.cu), and the data passed to them. Arguments computed once by the host hold for
+// The kernels' host interface (model.cu, writing.cu, reading.cu), and the data passed to them. Arguments computed once by the host hold for
 // every tile; pointers are device pointers.
 #pragma once
 
@@ -31,7 +31,7 @@ struct FieldState {
     std::uint32_t reach; // codes of this magnitude or more are out of range
 };
 
-// The Huffman coder's encoding tables: the codewords of an archive's symbols.
+// For encoding: the codewords of an archive's symbols.
 struct EncodeTables {
     int r; // of the alphabet
     // Codes from -small_span to small_span - 1 with their extra bits: bits << 5 | length; 0: not in this table.
@@ -41,7 +41,7 @@ struct EncodeTables {
     const std::uint32_t* of_symbol;
 };
 
-// The Huffman coder's decoding table, the reverse codebook: what DecodeBook (codebook.hpp) has for every pattern of
+// For decoding, the reverse codebook: what DecodeBook (codebook.hpp) has for every pattern of
 // bits, so laid out that shifts modulo 32 take their counts from an entry without masks.
 struct DecodeTable {
     static constexpr std::uint32_t total_bits = 63;   // of codeword and extra bits
@@ -51,12 +51,6 @@ struct DecodeTable {
     const std::uint32_t* entry;
     std::uint32_t mask; // number of entries less 1
     bool empty;
-};
-
-// A coder's types as passed to kernels (for the CPU's, see codec/lorenzo/cpu/huffman_model.hpp).
-struct Huffman {
-    using Writing = EncodeTables;
-    using Reading = DecodeTable;
 };
 
 template <class T>
@@ -97,11 +91,11 @@ struct CompressResult {
     std::uint64_t too_large; // nonzero: the payloads exceed the capacity and are incomplete
 };
 
-template <class T, class Coder>
+template <class T>
 struct CompressArguments {
     TileBatch batch;
     const T* field;
-    typename Coder::Writing model;
+    EncodeTables tables;
     const FieldState<T>* state;
     std::uint16_t* index; // of the batch's tiles
     std::uint32_t* payloads;
@@ -146,11 +140,11 @@ struct IndexArguments {
 };
 inline constexpr std::uint32_t tiles_of_index_block = 256 * tiles_of_start;
 
-template <class T, class Coder>
+template <class T>
 struct DecompressArguments {
     TileBatch batch;
     Quantiser<T> quantiser; // only step and special are used
-    typename Coder::Reading model;
+    DecodeTable table;
     const std::uint16_t* index;
     const std::uint64_t* starts;
     const std::uint32_t* payloads;
@@ -166,9 +160,9 @@ template <class T>
 void count_symbols(const CountArguments<T>& arguments, cudaStream_t stream);
 void make_book(const BookArguments& arguments, cudaStream_t stream);
 template <class T>
-void compress_tiles(const CompressArguments<T, Huffman>& arguments, cudaStream_t stream);
+void compress_tiles(const CompressArguments<T>& arguments, cudaStream_t stream);
 void find_starts(const IndexArguments& arguments, cudaStream_t stream);
 template <class T>
-void decompress_tiles(const DecompressArguments<T, Huffman>& arguments, cudaStream_t stream);
+void decompress_tiles(const DecompressArguments<T>& arguments, cudaStream_t stream);
 
 } // namespace cusz::cuda

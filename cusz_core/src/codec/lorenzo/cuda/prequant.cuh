@@ -1,5 +1,5 @@
-// What decompositions share (paper, sections 3.1.2 and 3.3): prequantisation of a tile's values to integers, by a
-// thread block, and integers to values. docs/reference/format.md, section 4.
+// Prequantisation of a tile's values to integers, by a thread block, and integers to values (paper, sections 3.1.2 and
+// 3.3). docs/reference/format.md, section 4.
 #pragma once
 
 #include <algorithm>
@@ -168,7 +168,7 @@ __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
     __syncthreads();
 }
 
-// The result of a decomposition, the same for every thread.
+// The result of prediction, the same for every thread.
 struct Predicted {
     bool plain;                                       // of a known shape, not clipped, and every value has a code
     bool all_special, has_missing, has_unpredictable; // whether some may be

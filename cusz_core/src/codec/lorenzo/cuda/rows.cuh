@@ -3,6 +3,7 @@
 #pragma once
 
 #include "coded_runs.cuh"
+#include "huffman_decoder.cuh"
 #include "payload_reader.cuh"
 
 namespace cusz::cuda {
@@ -10,23 +11,23 @@ namespace cusz::cuda {
 // The codes of a tile, chunk by chunk. Each lane asks for its own in every chunk, in order.
 
 // Where all values are coded and the tile is not clipped, lane x has the symbols of column x.
-template <class Coder, class T, bool missing>
+template <class T, bool missing>
 struct AllCodes {
     static constexpr bool may_be_missing = missing;
     static constexpr bool needs_registers = missing;
 
-    typename Coder::Decoder& decoder;
-    const typename Coder::Model::Reading& model;
+    SubstreamDecoder& decoder;
+    const DecodeTable& table;
 
     __device__ typename Traits<T>::Bits next(std::uint32_t, std::uint32_t, std::uint32_t) {
-        return static_cast<typename Traits<T>::Bits>(static_cast<typename Traits<T>::Int>(decoder.reader.next(model)));
+        return static_cast<typename Traits<T>::Bits>(static_cast<typename Traits<T>::Int>(decoder.reader.next(table)));
     }
     // Whether the last code stands for a missing value.
     __device__ bool is_missing() const { return may_be_missing && decoder.reader.is_missing(); }
 };
 
 // Where some are not coded, or not there, the symbols are put into memory, as many as a chunk needs.
-template <TileShape shape, class Coder, class T>
+template <TileShape shape, class T>
 class SomeCodes {
     using U = typename Traits<T>::Bits;
 
@@ -34,9 +35,9 @@ public:
     static constexpr bool may_be_missing = false;
     static constexpr bool needs_registers = true; // few are left for what is done with the codes
 
-    __device__ SomeCodes(typename Coder::Decoder& decoder, const typename Coder::Model::Reading& model,
-                         const CodedRuns<shape>& coded, std::uint32_t n_coded, RowMemory<T, shape>& memory)
-        : decoder_(decoder), model_(model), coded_(coded), memory_(memory),
+    __device__ SomeCodes(SubstreamDecoder& decoder, const DecodeTable& table, const CodedRuns<shape>& coded,
+                         std::uint32_t n_coded, RowMemory<T, shape>& memory)
+        : decoder_(decoder), table_(table), coded_(coded), memory_(memory),
           own_end_(lane() < decoder.count() ? static_cast<int>(n_coded - lane()) : 0) {}
 
     // The code in chunk x of row (y, z), which is not clipped, of a tile without missing values; 0 if it is not coded.
@@ -64,14 +65,14 @@ private:
     // One code of every substream.
     __device__ void decode() {
         if (static_cast<int>(decoded_) < own_end_) {
-            const std::int32_t code = decoder_.reader.next(model_);
+            const std::int32_t code = decoder_.reader.next(table_);
             memory_.code[(decoded_ + lane()) % codes_ahead] = decoder_.reader.is_missing() ? missing_code : code;
         }
         decoded_ += decoder_.count();
     }
 
-    typename Coder::Decoder& decoder_;
-    const typename Coder::Model::Reading& model_;
+    SubstreamDecoder& decoder_;
+    const DecodeTable& table_;
     const CodedRuns<shape>& coded_;
     RowMemory<T, shape>& memory_;
     const int own_end_; // this lane has codes as long as fewer are decoded
@@ -79,15 +80,14 @@ private:
 };
 
 // Of any tile: some values may be missing, and some codes out of range.
-template <TileShape shape, class Coder, class T>
+template <TileShape shape, class T>
 class AnyCodes {
     using U = typename Traits<T>::Bits;
 
 public:
-    __device__ AnyCodes(typename Coder::Decoder& decoder, const typename Coder::Model::Reading& model,
-                        const CodedRuns<shape>& coded, std::uint32_t n_coded, const Outliers<T>& out_of_range,
-                        RowMemory<T, shape>& memory)
-        : some_(decoder, model, coded, n_coded, memory), all_{decoder, model}, decoder_(decoder), coded_(coded),
+    __device__ AnyCodes(SubstreamDecoder& decoder, const DecodeTable& table, const CodedRuns<shape>& coded,
+                        std::uint32_t n_coded, const Outliers<T>& out_of_range, RowMemory<T, shape>& memory)
+        : some_(decoder, table, coded, n_coded, memory), all_{decoder, table}, decoder_(decoder), coded_(coded),
           out_of_range_(out_of_range), edge_(memory.box.edge), is_all_(n_coded == max_tile_values),
           has_mask_(n_coded < memory.box.values()) {}
 
@@ -118,9 +118,9 @@ public:
     }
 
 private:
-    SomeCodes<shape, Coder, T> some_;
-    AllCodes<Coder, T, true> all_;
-    typename Coder::Decoder& decoder_;
+    SomeCodes<shape, T> some_;
+    AllCodes<T, true> all_;
+    SubstreamDecoder& decoder_;
     const CodedRuns<shape>& coded_;
     Outliers<T> out_of_range_;
     const Edges& edge_;

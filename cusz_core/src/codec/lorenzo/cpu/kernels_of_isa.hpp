@@ -1,0 +1,14 @@
+// What kernels_<isa>.cpp have of the Lorenzo codec.
+#pragma once
+
+#include "codec/cpu/value_range.hpp"
+#include "pipeline.hpp"
+
+namespace cusz::cpu::CUSZ_ISA {
+
+template <class T>
+constexpr LorenzoKernels<T> lorenzo_kernels_of() {
+    return {&prepare<T>, &write_payload<T>, &read_payload<T>, &value_range_of_tile<T>};
+}
+
+} // namespace cusz::cpu::CUSZ_ISA
