@@ -42,7 +42,6 @@ struct Arguments {
 
 template <class T>
 int run(const std::string& what, Arguments arguments) {
-    static constexpr auto kernels = cpu::CUSZ_ISA::spline_kernels_of<T>();
     std::string input;
     for (std::size_t n = 0; n == input.size();) {
         input.resize(2 * n + 4096);
@@ -52,7 +51,11 @@ int run(const std::string& what, Arguments arguments) {
             break;
         }
     }
-    cpu::FieldCoder<T> engine(kernels, weigh_words);
+    cpu::Kernels kernels{};
+    kernels.weigh = weigh_words;
+    kernels.spline_f32 = cpu::CUSZ_ISA::spline_kernels_of<float>();
+    kernels.spline_f64 = cpu::CUSZ_ISA::spline_kernels_of<double>();
+    cpu::FieldCoder<T> engine(kernels);
     constexpr cusz_dtype dtype = sizeof(T) == 4 ? CUSZ_F32 : CUSZ_F64;
     if (what == "decompress") {
         const int threads = static_cast<int>(arguments.integer());

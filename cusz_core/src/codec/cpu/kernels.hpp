@@ -50,6 +50,15 @@ struct Kernels {
 
     SplineKernels<float> spline_f32;
     SplineKernels<double> spline_f64;
+    template <class T>
+    const SplineKernels<T>& spline() const {
+        if constexpr (sizeof(T) == 4)
+            return spline_f32;
+        else
+            return spline_f64;
+    }
+    // Those for unit 0, whose lattices have 4096 points or fewer.
+    const Kernels* of_unit0;
 
     LogKernels<float> logs_f32;
     LogKernels<double> logs_f64;

@@ -47,6 +47,7 @@ constexpr Kernels kernels_of_isa(const char* name) {
             lorenzo_kernels_of<double>(),
             spline_kernels_of<float>(),
             spline_kernels_of<double>(),
+            nullptr,
             {exponent_range<float>, to_logs<float>, from_logs<float>},
             {exponent_range<double>, to_logs<double>, from_logs<double>}};
 }

@@ -133,8 +133,8 @@ private:
     Buffer sample_;
     std::unique_ptr<Tile<float>> lorenzo_f32_; // of a sample
     std::unique_ptr<Tile<double>> lorenzo_f64_;
-    FieldCoder<float> f32_{kernels().spline_f32, kernels().weigh};
-    FieldCoder<double> f64_{kernels().spline_f64, kernels().weigh};
+    FieldCoder<float> f32_{kernels()};
+    FieldCoder<double> f64_{kernels()};
 };
 
 } // namespace

@@ -127,7 +127,7 @@ template <class T>
 std::uint64_t FieldCoder<T>::weigh_units(const std::uint16_t* units, std::size_t n) const {
     const std::uint64_t last =
         n % 2 != 0 ? std::uint64_t{units[n - 1]} * checksum_weight(static_cast<std::uint32_t>(n / 2)) : 0;
-    return weigh_(units, n / 2) + last;
+    return kernels_.weigh(units, n / 2) + last;
 }
 
 template <class T>
@@ -137,7 +137,8 @@ void FieldCoder<T>::record_unit(const PyramidCoder<T>& coder, const v2::Unit& un
     record.clear();
     for_tiles_of(coder.pyramid, unit, [&](std::size_t i, std::uint64_t tile, std::uint32_t j) {
         const UnitRecord::Mark mark = record.mark();
-        const bool live = kernels_.code(coder, i, tile, field, arrays_[i + 1], arrays_[i], own.memory(), record);
+        const bool live =
+            kernels(is_first).code(coder, i, tile, field, arrays_[i + 1], arrays_[i], own.memory(), record);
         if (is_first)
             record.live |= live;
         else if (live)
@@ -198,7 +199,8 @@ void FieldCoder<T>::count(const Field& coded, std::size_t n_recorded, const Samp
         parallel(threads, tiles.size(), [&](std::uint64_t part, int thread) {
             UnitWorker<T>& own = worker(thread);
             own.record.clear();
-            if (kernels_.code(coded.coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(), own.record))
+            if (kernels(false).code(coded.coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(),
+                                    own.record))
                 own.record.count(sample.rate(), of(thread));
             again += own.tiles[0].place.points();
         });
@@ -226,7 +228,7 @@ void FieldCoder<T>::write_units(const Field& coded, const Recorded& recorded, co
         const UnitRecord* record = u < recorded.n ? &records_[u] : &own.record;
         if (u >= recorded.n) record_unit(coded.coder, units[u], field, own, own.record);
         const std::span<const v2::MapSymbol> its_map = u == 0 ? map : std::span<const v2::MapSymbol>();
-        const UnitPayload payload = kernels_.write(*record, *model_, its_map, u == 0, own.room);
+        const UnitPayload payload = kernels(u == 0).write(*record, *model_, its_map, u == 0, own.room);
         head.units[u] = {2 * std::uint64_t{payload.n}, payload.log2_lanes};
         to.written[u] = {{}, record->n_special, record->n_verbatim, 0};
         if (u > 0)
@@ -307,8 +309,9 @@ void FieldCoder<T>::read_units(const Opened& opened, std::span<const std::size_t
     const Pyramid& pyramid = opened.coded.pyramid;
     const MapToRead map{pyramid.lattices[0].n_active, opened.head.preset, rows_of(pyramid)};
     const bool has_map = opened.head.has_map && units[0] == 0;
-    kernels_.read(opened.coded.coder, {given, units.size()}, arrays_.data(), destination, own.memory(), *model_,
-                  has_map ? &map : nullptr, own.patches);
+    kernels(units[0] == 0)
+        .read(opened.coded.coder, {given, units.size()}, arrays_.data(), destination, own.memory(), *model_,
+              has_map ? &map : nullptr, own.patches);
 }
 
 template <class T>
@@ -359,7 +362,7 @@ typename FieldCoder<T>::WrittenFirst FieldCoder<T>::write_first(const Field& cod
     if (model.has_map) map = v2::map_of(model, coded.pyramid.lattices[0].n_active, rows_of(coded.pyramid));
     if (!model_) model_ = std::make_unique<UnitModel>();
     model_->set(model);
-    const UnitPayload payload = kernels_.write(record, *model_, map, true, worker(0).room);
+    const UnitPayload payload = kernels(true).write(record, *model_, map, true, worker(0).room);
     return {model, *model_, payload, record.n_special, record.n_verbatim, record.live != 0};
 }
 
@@ -436,7 +439,7 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
     Estimate estimate;
     const auto code = [&](std::size_t i, std::uint64_t t, const T* field) {
         const UnitRecord::Mark mark = record.mark();
-        if (kernels_.code(coded.coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), record))
+        if (kernels(is_one_unit).code(coded.coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), record))
             record.live = 1;
         else if (i == 0 && !is_one_unit)
             record.go_back(mark);
@@ -465,7 +468,8 @@ CostsByAxis FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, 
     const T inv = quantiser_of(static_cast<T>(front.e), 1).inv;
     CostsByAxis sum;
     for (std::uint64_t j = 0; j < n; ++j) {
-        const CostsByAxis costs = kernels_.curve_costs(fields + j * front.layout.values, extent, inv);
+        const CostsByAxis costs = kernels(front.layout.values <= v2::max_values_of_small_lattices)
+                                      .curve_costs(fields + j * front.layout.values, extent, inv);
         for (std::size_t a = 0; a < 4; ++a) sum[a].add(costs[a]);
     }
     return sum;
@@ -490,7 +494,7 @@ void FieldCoder<T>::verify(const Opened& opened, std::size_t lattice, int thread
         for (std::size_t u = begin + 1; u < end + 1; ++u) {
             const std::size_t bytes = first[u + 1] - first[u];
             const std::byte* const units_of_length = opened.archive.data() + first[u];
-            std::uint64_t sum = weigh_(units_of_length, bytes / 4);
+            std::uint64_t sum = kernels_.weigh(units_of_length, bytes / 4);
             if (bytes % 4 != 0) {
                 std::uint16_t last;
                 std::memcpy(&last, units_of_length + bytes - 2, 2);

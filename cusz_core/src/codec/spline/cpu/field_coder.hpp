@@ -11,10 +11,10 @@
 
 #include "archive/v2/frame.hpp"
 #include "buffer.hpp"
+#include "codec/cpu/kernels.hpp"
 #include "codec/data.hpp"
 #include "codec/lorenzo/sample.hpp"
 #include "destination.hpp"
-#include "kernels.hpp"
 
 namespace cusz::cpu {
 
@@ -35,14 +35,12 @@ struct UnitWorker {
     }
 };
 
-using Weigh = std::uint64_t (*)(const void* data, std::size_t words);
-
 template <class T>
 class FieldCoder {
     using Bits = typename Traits<T>::Bits;
 
 public:
-    FieldCoder(const SplineKernels<T>& kernels, Weigh weigh) : kernels_(kernels), weigh_(weigh) {}
+    explicit FieldCoder(const Kernels& kernels) : kernels_(kernels) {}
 
     // How often values were predicted for archives: those of fields, and those of them that were predicted again to
     // choose a model.
@@ -189,8 +187,12 @@ private:
     std::vector<bool> wanted_units(const Pyramid& pyramid, std::size_t lattice, const std::vector<v2::Unit>& units,
                                    const Layout& layout, const Selection& box, bool is_wide) const;
 
-    const SplineKernels<T>& kernels_;
-    Weigh weigh_;
+    const SplineKernels<T>& kernels(bool of_unit0) const {
+        return of_unit0 && kernels_.of_unit0 != nullptr ? kernels_.of_unit0->template spline<T>()
+                                                        : kernels_.template spline<T>();
+    }
+
+    const Kernels& kernels_;
     std::vector<UnitWorker<T>> workers_;
     std::vector<UnitRecord> records_;
     std::unique_ptr<UnitModel> model_;

@@ -74,60 +74,44 @@ void continue_class(const Lattice& lattice, const SplineTile<T>& tile, T* values
         HalfBox others = all;
         others.begin[a] = 0;
         others.end[a] = 1;
-        // Sets the values at `position` of every row to use(at), where at(p) are those at p: of a row, or of a vector of
-        // rows.
+        // How a row goes on behind its border, from its last value, two or three.
+        enum class Course { none, same, straight, curved };
+        Course before = Course::none, behind = Course::none, further = Course::none;
+        if (is_first) before = extent == 1 ? Course::same : extent == 2 ? Course::straight : Course::curved;
+        if (is_last) {
+            behind = extent == 1 ? Course::same : even || extent == 2 ? Course::straight : Course::curved;
+            if (even && end + 1 <= last) further = extent == 1 ? Course::same : Course::straight;
+        }
+        // Of a row, or of a vector of rows.
         const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
-        const auto put = [&](std::int64_t position, const auto& use) {
-            const auto in_row = [&]<class Values>(T* row, Values) {
-                const Values v = use([=](std::int64_t at) {
+        const auto continue_row = [=]<class Values>(T* row, Values) {
+            const auto set = [=](Course course, std::int64_t position, std::ptrdiff_t back) {
+                const auto at = [=](std::ptrdiff_t steps) {
                     Values loaded;
-                    std::memcpy(&loaded, row + at * s, sizeof loaded);
+                    std::memcpy(&loaded, row + position * s + steps * back, sizeof loaded);
                     return loaded;
-                });
+                };
+                if (course == Course::none) return;
+                Values v = at(1);
+                if (course == Course::straight) v = (v - at(2)) + v;
+                if (course == Course::curved) v = T(3) * (v - at(2)) + at(3);
                 std::memcpy(row + position * s, &v, sizeof v);
             };
-            for (std::int64_t w = others.begin[3]; w < others.end[3]; ++w)
-                for (std::int64_t z = others.begin[2]; z < others.end[2]; ++z) {
-                    T* row = values + row_at(rows, others.begin[1], z, w);
-                    for (std::int64_t y = others.begin[1]; y < others.end[1]; ++y, row += rows.stride[1]) {
-                        using L = Lanes<T>;
-                        if (a == 0)
-                            in_row(row, T{});
-                        else
-                            for (std::int64_t x = -std::int64_t{rows.before[0]}; x < rows.n[0] + rows.behind[0];
-                                 x += L::n)
-                                in_row(row + x, typename L::Values{});
-                    }
-                }
+            set(before, -1, s);
+            set(behind, end, -s);
+            set(further, end + 1, -s);
         };
-        // From the values at a border and behind it.
-        const auto same = [](std::int64_t first) { return [=](const auto& at) { return at(first); }; };
-        const auto straight = [](std::int64_t first, std::int64_t second) {
-            return [=](const auto& at) { return (at(first) - at(second)) + at(first); };
-        };
-        const auto curved = [](std::int64_t first, std::int64_t second, std::int64_t third) {
-            return [=](const auto& at) { return T(3) * (at(first) - at(second)) + at(third); };
-        };
-        if (is_first) {
-            if (extent == 1)
-                put(-1, same(0));
-            else if (extent == 2)
-                put(-1, straight(0, 1));
-            else
-                put(-1, curved(0, 1, 2));
-        }
-        if (!is_last) continue;
-        if (extent == 1)
-            put(end, same(end - 1));
-        else if (even || extent == 2)
-            put(end, straight(end - 1, end - 2));
-        else
-            put(end, curved(end - 1, end - 2, end - 3));
-        if (!even || end + 1 > last) continue;
-        if (extent == 1)
-            put(end + 1, same(end - 1));
-        else
-            put(end + 1, straight(end, end - 1));
+        using L = Lanes<T>;
+        for (std::int64_t w = others.begin[3]; w < others.end[3]; ++w)
+            for (std::int64_t z = others.begin[2]; z < others.end[2]; ++z) {
+                T* row = values + row_at(rows, others.begin[1], z, w);
+                for (std::int64_t y = others.begin[1]; y < others.end[1]; ++y, row += rows.stride[1])
+                    if (a == 0)
+                        continue_row(row, T{});
+                    else
+                        for (std::int64_t x = -std::int64_t{rows.before[0]}; x < rows.n[0] + rows.behind[0]; x += L::n)
+                            continue_row(row + x, typename L::Values{});
+            }
     }
 }
 

@@ -159,18 +159,23 @@ template <class T>
     const ClassRows& rows = tile.form->rows[c];
     const std::uint8_t* const direct = tile.of_class(tile.direct, c);
     const std::uint32_t n = rows.n[0];
-    for_rows(rows.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-        T* const value = tile.value + rows.at(y, z, w);
-        const std::uint8_t* const symbol = direct + tile.form->byte_at(y, z, w);
-        for (std::uint32_t x = 0; x < n; x += L::n) {
-            const auto code = widened_bytes<T>(symbol + x) - static_cast<std::int32_t>(v2::zero_symbol);
-            const auto p = L::template load<Values>(value + x);
-            Values sum = p + __builtin_convertvector(code, Values) * q.step;
-            const std::uint32_t left = n - x;
-            if (left < L::n) sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
-            L::store(value + x, sum);
+    for (std::uint32_t w = 0; w < rows.n[3]; ++w)
+        for (std::uint32_t z = 0; z < rows.n[2]; ++z) {
+            T* value = tile.value + rows.at(0, z, w);
+            const std::uint8_t* symbol = direct + tile.form->byte_at(0, z, w);
+            for (std::uint32_t y = 0; y < rows.n[1]; ++y) {
+                for (std::uint32_t x = 0; x < n; x += L::n) {
+                    const auto code = widened_bytes<T>(symbol + x) - static_cast<std::int32_t>(v2::zero_symbol);
+                    const auto p = L::template load<Values>(value + x);
+                    Values sum = p + __builtin_convertvector(code, Values) * q.step;
+                    const std::uint32_t left = n - x;
+                    if (left < L::n) sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
+                    L::store(value + x, sum);
+                }
+                value += rows.stride[1];
+                symbol += tile.form->byte_step[1];
+            }
         }
-    });
 }
 
 // Where in the field, by its axes, a point of a tile of lattice i is, by its byte.

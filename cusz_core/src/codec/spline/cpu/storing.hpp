@@ -14,19 +14,37 @@ struct TileLine {
     std::uint32_t c; // of the even ones
     std::size_t even, odd, byte;
 };
-template <class T>
-[[gnu::always_inline]] inline TileLine line_of(const SplineTile<T>& tile, std::uint32_t y, std::uint32_t z,
-                                               std::uint32_t w) {
-    const TileForm& form = *tile.form;
-    std::array<std::uint32_t, 4> h{0, y, z, w};
-    std::uint32_t c = 0;
-    for (std::uint32_t a = 1; a < form.n_active; ++a) {
-        c |= (h[a] & 1) << a;
-        h[a] /= 2;
+// Those of a plane, by y.
+class LinesOfPlane {
+public:
+    LinesOfPlane(const TileForm& form, std::uint32_t z, std::uint32_t w)
+        : form_(form), halves_(form.n_active > 1 ? 1 : 0) {
+        std::array<std::uint32_t, 4> h{0, 0, z, w};
+        std::uint32_t c = 0;
+        for (std::uint32_t a = 2; a < form.n_active; ++a) {
+            c |= (h[a] & 1) << a;
+            h[a] /= 2;
+        }
+        for (std::uint32_t odd = 0; odd <= halves_; ++odd) {
+            const std::uint32_t of = c | odd << 1;
+            first_[odd] = {of, form.rows[of].at(0, h[2], h[3]), form.rows[of | 1].at(0, h[2], h[3]),
+                           form.byte_at(0, h[2], h[3])};
+        }
     }
-    return {c, form.rows[c].at(h[1], h[2], h[3]), form.rows[c | 1].at(h[1], h[2], h[3]),
-            form.byte_at(h[1], h[2], h[3])};
-}
+    [[gnu::always_inline]] TileLine operator[](std::uint32_t y) const {
+        TileLine line = first_[y & halves_];
+        const std::size_t h = y >> halves_;
+        line.even += h * form_.rows[line.c].stride[1];
+        line.odd += h * form_.rows[line.c | 1].stride[1];
+        line.byte += h * form_.byte_step[1];
+        return line;
+    }
+
+private:
+    const TileForm& form_;
+    std::uint32_t halves_; // 1 if y is halved
+    TileLine first_[2];
+};
 
 template <class T>
 void store_tile(const Lattice& lattice, const SplineTile<T>& tile, const LatticeArrays<T>& fine) {
@@ -37,37 +55,41 @@ void store_tile(const Lattice& lattice, const SplineTile<T>& tile, const Lattice
     std::uint8_t magnitudes[max_tile_values + 2 * lane_room], marks[max_tile_values / 2 + lane_room];
     std::fill_n(marks, n_even, std::uint8_t{0});
     const bool in_place = step == 1 && n == 2 * n_even && n_even % lane_room == 0;
-    for_rows(form.edge, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-        const TileLine line = line_of(tile, y, z, w);
-        const std::array<std::uint64_t, 4> x{0, y, z, w};
-        std::size_t to = 0;
-        for (std::size_t a = 0; a < 4; ++a)
-            to += static_cast<std::size_t>((tile.place.origin[a] + x[a]) * lattice.stride[a]);
-        const std::uint8_t* even = tile.of_class(tile.magnitude, line.c) + line.byte;
-        if (line.c == 0) { // whose points have no magnitudes here
-            if (tile.has_missing_around)
-                for (std::uint32_t p = 0; p < n_even; ++p) {
-                    const std::uint8_t m = tile.coarse[line.byte + p];
-                    marks[p] = is_missing(m) ? m : std::uint8_t{0};
+    const auto at = [&](std::size_t a, std::uint32_t x) {
+        return static_cast<std::size_t>((tile.place.origin[a] + x) * lattice.stride[a]);
+    };
+    for (std::uint32_t w = 0; w < form.edge[3]; ++w)
+        for (std::uint32_t z = 0; z < form.edge[2]; ++z) {
+            const LinesOfPlane lines(form, z, w);
+            std::size_t to = at(0, 0) + at(1, 0) + at(2, z) + at(3, w);
+            for (std::uint32_t y = 0; y < form.edge[1]; ++y, to += static_cast<std::size_t>(lattice.stride[1])) {
+                const TileLine line = lines[y];
+                const std::uint8_t* even = tile.of_class(tile.magnitude, line.c) + line.byte;
+                if (line.c == 0) { // whose points have no magnitudes here
+                    if (tile.has_missing_around)
+                        for (std::uint32_t p = 0; p < n_even; ++p) {
+                            const std::uint8_t m = tile.coarse[line.byte + p];
+                            marks[p] = is_missing(m) ? m : std::uint8_t{0};
+                        }
+                    even = marks;
                 }
-            even = marks;
+                const std::uint8_t* const odd = tile.of_class(tile.magnitude, line.c | 1) + line.byte;
+                if (in_place) {
+                    interleave(tile.value + line.even, tile.value + line.odd, n_even, fine.value + to);
+                    interleave_marks(even, odd, n_even, fine.magnitude + to);
+                    continue;
+                }
+                interleave(tile.value + line.even, tile.value + line.odd, n_even, values);
+                interleave_marks(even, odd, n_even, magnitudes);
+                if (step == 1) {
+                    std::memcpy(fine.value + to, values, n * sizeof(T));
+                    std::memcpy(fine.magnitude + to, magnitudes, n);
+                } else {
+                    for (std::uint32_t p = 0; p < n; ++p) fine.value[to + p * step] = values[p];
+                    for (std::uint32_t p = 0; p < n; ++p) fine.magnitude[to + p * step] = magnitudes[p];
+                }
+            }
         }
-        const std::uint8_t* const odd = tile.of_class(tile.magnitude, line.c | 1) + line.byte;
-        if (in_place) {
-            interleave(tile.value + line.even, tile.value + line.odd, n_even, fine.value + to);
-            interleave_marks(even, odd, n_even, fine.magnitude + to);
-            return;
-        }
-        interleave(tile.value + line.even, tile.value + line.odd, n_even, values);
-        interleave_marks(even, odd, n_even, magnitudes);
-        if (step == 1) {
-            std::memcpy(fine.value + to, values, n * sizeof(T));
-            std::memcpy(fine.magnitude + to, magnitudes, n);
-        } else {
-            for (std::uint32_t p = 0; p < n; ++p) fine.value[to + p * step] = values[p];
-            for (std::uint32_t p = 0; p < n; ++p) fine.magnitude[to + p * step] = magnitudes[p];
-        }
-    });
 }
 
 // Special values of a line.
@@ -104,9 +126,10 @@ void put_out_tile(const SplineTile<T>& tile, typename Traits<T>::Bits special, c
     const std::ptrdiff_t later = tile.later;
     for (std::uint32_t w = first[3]; w < end[3]; ++w)
         for (std::uint32_t z = first[2]; z < end[2]; ++z) {
+            const LinesOfPlane lines(form, z, w);
             T* target = begin + in_field(3, w) + in_field(2, z) + in_field(1, first[1]);
             for (std::uint32_t y = first[1]; y < end[1]; ++y, target += to.stride[1]) {
-                const TileLine of = line_of(tile, y, z, w);
+                const TileLine of = lines[y];
                 T* const line = in_place ? target : own_line;
                 if (to.stride[0] == 1)
                     for (std::uint32_t x = 0; x < n; x += 64 / sizeof(T)) __builtin_prefetch(target + x + later, 1, 2);

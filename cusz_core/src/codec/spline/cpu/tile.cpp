@@ -77,8 +77,8 @@ TileForm::TileForm(std::uint32_t active_axes, const std::array<std::uint32_t, 4>
     }
 }
 
-std::shared_ptr<const TileForm> TileForms::of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge,
-                                              bool wide) {
+const std::shared_ptr<const TileForm>& TileForms::of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge,
+                                                     bool wide) {
     constexpr std::size_t most = 16; // a lattice has up to eight: with and without a last, shorter tile along each axis
     for (const auto& form : forms_)
         if (form->n_active == n_active && form->edge == edge && form->wide == wide) return form;
@@ -100,12 +100,23 @@ std::size_t TileForms::bytes() const {
 }
 
 template <class T>
+typename SplineTile<T>::Memory& SplineTile<T>::memory_of(const std::shared_ptr<const TileForm>& of, bool two) {
+    constexpr std::uint64_t small_points = 1024;
+    for (Memory& memory : memory_)
+        if (memory.form == of && memory.two_predictions == two) return memory;
+    std::size_t replaced = 0;
+    if (place.points() <= small_points) replaced = 1 + next_++ % (memory_.size() - 1);
+    memory_[replaced].form.reset();
+    return memory_[replaced];
+}
+
+template <class T>
 void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_t number, bool wide, bool clear,
                           bool two_predictions) {
     constexpr std::size_t n_arrays = 8; // besides those of classes
     place = tile_of(lattice, number);
-    kept_ = forms.of(lattice.n_active, place.edge, wide);
-    form = kept_.get();
+    const std::shared_ptr<const TileForm>& its_form = forms.of(lattice.n_active, place.edge, wide);
+    form = its_form.get();
     const TileForm& of = *form;
     const LatticeTile next = tile_of(lattice, std::min(number + prefetched_ahead, lattice.n_tiles - 1));
     later = later_coarse = 0;
@@ -118,32 +129,30 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
     verbatim.clear();
     for (auto& of_phase : others) of_phase.clear();
     const std::size_t n = of.n_bytes, of_classes = classes() * n;
-    if (last_active_ != of.n_active || last_edge_ != of.edge || last_wide_ != of.wide || last_two_ != two_predictions) {
-        const std::size_t n_values = (two_predictions ? 2 : 1) * of.n_values;
-        if (values_.bytes() < n_values * sizeof(T)) { // rows are worked on in whole vectors, beyond what is there
-            value = values_.reserve<T>(n_values);
-            std::fill_n(value, n_values, T{0});
-        }
-        without = two_predictions ? value + n_values - of.n_values : nullptr;
-        auto* const bytes = bytes_.reserve<std::uint8_t>(3 * of_classes + n_arrays * n);
-        std::memset(bytes, 0, 3 * of_classes + n_arrays * n);
-        direct = bytes;
-        magnitude = direct + of_classes;
-        context = magnitude + of_classes;
-        coarse = context + of_classes;
-        roughness = {coarse + n, coarse + 2 * n, coarse + 3 * n};
-        around = coarse + 4 * n;
-        coarse_missing = around + n;
-        around_missing = coarse_missing + n;
-        gone = around_missing + n;
-        code = codes_.reserve<std::int32_t>(of_classes);
-        clear = true;
-        last_active_ = of.n_active;
-        last_edge_ = of.edge;
-        last_wide_ = of.wide;
-        last_two_ = two_predictions;
-    } else {
+    Memory& memory = memory_of(its_form, two_predictions);
+    const bool is_laid_out = memory.form == its_form;
+    memory.form = its_form;
+    memory.two_predictions = two_predictions;
+    const std::size_t n_values = (two_predictions ? 2 : 1) * of.n_values;
+    const bool has_new_values = memory.values.bytes() < n_values * sizeof(T);
+    value = memory.values.template reserve<T>(n_values);
+    if (has_new_values) std::fill_n(value, n_values, T{0}); // rows are worked on in whole vectors, beyond what is there
+    without = two_predictions ? value + of.n_values : nullptr;
+    direct = memory.bytes.template reserve<std::uint8_t>(3 * of_classes + n_arrays * n);
+    magnitude = direct + of_classes;
+    context = magnitude + of_classes;
+    coarse = context + of_classes;
+    roughness = {coarse + n, coarse + 2 * n, coarse + 3 * n};
+    around = coarse + 4 * n;
+    coarse_missing = around + n;
+    around_missing = coarse_missing + n;
+    gone = around_missing + n;
+    code = memory.codes.template reserve<std::int32_t>(of_classes);
+    if (is_laid_out) {
         std::memset(coarse, 0, 4 * n); // and roughness
+    } else {
+        std::memset(direct, 0, 3 * of_classes + n_arrays * n);
+        clear = true;
     }
     if (!clear) return;
     std::memset(direct, v2::zero_symbol, of_classes);

@@ -79,7 +79,9 @@ struct TileForm {
 // A few forms, kept.
 class TileForms {
 public:
-    std::shared_ptr<const TileForm> of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge, bool wide);
+    // Valid until the next call.
+    const std::shared_ptr<const TileForm>& of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge,
+                                              bool wide);
     std::size_t bytes() const;
 
 private:
@@ -136,17 +138,24 @@ struct SplineTile {
     void begin(TileForms& forms, const Lattice& lattice, std::uint64_t number, bool wide, bool clear,
                bool two_predictions);
     std::size_t bytes() const {
-        return values_.bytes() + bytes_.bytes() + codes_.bytes() + verbatim.capacity() * sizeof(Bits) +
-               (others[0].capacity() + others[1].capacity() + others[2].capacity()) * sizeof(Other);
+        std::size_t n = verbatim.capacity() * sizeof(Bits);
+        for (const auto& of_phase : others) n += of_phase.capacity() * sizeof(Other);
+        for (const Memory& of : memory_) n += of.values.bytes() + of.bytes.bytes() + of.codes.bytes();
+        return n;
     }
 
 private:
-    Buffer values_, bytes_, codes_;
-    std::shared_ptr<const TileForm> kept_; // the form, which others may have replaced by now
-    // Of the form for which memory was made.
-    std::uint32_t last_active_ = 0;
-    std::array<std::uint32_t, 4> last_edge_{};
-    bool last_wide_ = false, last_two_ = false;
+    // Memory as a form lays it out, with zeros where nothing is written.
+    struct Memory {
+        std::shared_ptr<const TileForm> form; // which others may have replaced by now
+        bool two_predictions = false;
+        Buffer values, bytes, codes;
+    };
+    // The first is that of large tiles; the others are of the last small forms, because each lattice of a small field has
+    // one tile of its own form, and to clear memory for every one takes as long as to decode it.
+    std::array<Memory, 8> memory_;
+    std::size_t next_ = 0; // of the small ones, to be replaced
+    Memory& memory_of(const std::shared_ptr<const TileForm>& form, bool two_predictions);
 };
 
 extern template struct SplineTile<float>;

@@ -79,8 +79,8 @@ private:
 
     Queue& queue_;
     ThroughHost host_;
-    cpu::FieldCoder<float> f32_{cpu::kernels().spline_f32, cpu::kernels().weigh}; // for unit 0
-    cpu::FieldCoder<double> f64_{cpu::kernels().spline_f64, cpu::kernels().weigh};
+    cpu::FieldCoder<float> f32_{cpu::kernels()}; // for unit 0
+    cpu::FieldCoder<double> f64_{cpu::kernels()};
     KeptMemory memory_{queue_};
 };
 
