@@ -1,4 +1,4 @@
-// The stages of one tile of the Lorenzo codec, compiled once per instruction set (pipeline.hpp and its includes).
+// The stages of one tile of the Lorenzo codec, compiled once per instruction set (writing.hpp, reading.hpp).
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "codec/cpu/value_range.hpp"
-#include "pipeline.hpp"
+#include "reading.hpp"
+#include "writing.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 

@@ -41,6 +41,12 @@ struct RowWalk {
     }
 };
 
+// Calls use(position, offset) for every row: of its first value in the tile, and in the field.
+template <class Use>
+void for_each_row(const TileBox& box, const Use& use) {
+    for (RowWalk at(box); at.inside(); at.next()) use(at.row * box.edge[0], at.offset);
+}
+
 // Prefetches a tile's rows, one by one. They are too short for the processor to predict the next one.
 template <class T, int to_write>
 class Prefetch {

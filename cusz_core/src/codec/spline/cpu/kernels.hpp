@@ -1,4 +1,5 @@
-// The stages of tiles and units, compiled once per instruction set (coding.hpp, reading.hpp).
+// The stages of tiles and units, compiled once per instruction set (recording.hpp, writing.hpp,
+// reading.hpp).
 #pragma once
 
 #include <algorithm>

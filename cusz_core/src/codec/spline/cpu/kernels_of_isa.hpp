@@ -1,9 +1,10 @@
 // What kernels_<isa>.cpp have of the spline codec.
 #pragma once
 
-#include "coding.hpp"
 #include "curve_costs.hpp"
 #include "reading.hpp"
+#include "recording.hpp"
+#include "writing.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 

@@ -1,5 +1,5 @@
-// Takes the tiles of a unit to its payload. Each is predicted and quantised once; what it is coded as is recorded, and
-// turned into the payload when the tables are known.
+// Predicts and quantises a tile, once, and records what it is coded as (writing.hpp makes payloads of that when the tables
+// are known).
 #pragma once
 
 #include <bit>
@@ -237,102 +237,6 @@ bool code_tile(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number
     }
     if (fine.value != nullptr) store_tile(lattice, tile, fine);
     return live;
-}
-
-// Extra bits, from the lowest up.
-class ExtraBits {
-public:
-    explicit ExtraBits(std::vector<std::uint16_t>& units) : units_(units) { units_.clear(); }
-    void put(std::uint32_t value, std::uint32_t bits) { // at most 32
-        held_ |= (value & ((std::uint64_t{1} << bits) - 1)) << n_;
-        n_ += bits;
-        for (; n_ >= 16; n_ -= 16, held_ >>= 16) units_.push_back(static_cast<std::uint16_t>(held_));
-    }
-    void finish() {
-        if (n_ > 0) units_.push_back(static_cast<std::uint16_t>(held_));
-    }
-
-private:
-    std::vector<std::uint16_t>& units_;
-    std::uint64_t held_ = 0;
-    std::uint32_t n_ = 0;
-};
-
-// A value's entry, whose symbol may have frequency 0; puts its extra bits. next: what they are made of.
-template <std::uint32_t value_bits>
-std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uint32_t*& next, ExtraBits& extra) {
-    if (symbol == v2::verbatim) {
-        for (std::uint32_t word = 0; word < value_bits / 32; ++word) extra.put(*next++, 32);
-    } else if (symbol != v2::special) {
-        const std::uint32_t number = symbol < v2::first_bucket ? symbol - zero_symbol : *next++;
-        if (unit_tables().interval[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
-        const std::uint32_t bits = v2::meanings[symbol].extra_bits;
-        extra.put(number, bits);
-    }
-    return static_cast<std::uint16_t>(table << 8 | symbol);
-}
-
-// The payload of a unit. map: what comes first in unit 0. is_first: unit 0. Returns its units of length, which are in
-// `room` from `begin` on; nothing if there is nothing to say.
-template <std::uint32_t value_bits>
-UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::span<const v2::MapSymbol> map,
-                       bool is_first, UnitRoom& room) {
-    using L = ByteLanes;
-    using Bytes = typename L::Bytes;
-    if (record.live == 0 && map.empty()) return {};
-    const auto of_map = static_cast<std::uint32_t>((map.size() + max_lanes - 1) / max_lanes * max_lanes);
-    const std::size_t n_entries = of_map + record.used + 2 * max_lanes + L::n;
-    std::uint16_t* const entry = room.entries.template reserve<std::uint16_t>(n_entries);
-    auto* const runs = room.runs.template reserve<UnitRun>(record.runs.size() + 1);
-    std::size_t n_runs = 0;
-    if (!map.empty()) {
-        for (std::size_t j = 0; j < map.size(); ++j)
-            entry[j] = static_cast<std::uint16_t>(map[j].table << 8 | map[j].symbol);
-        runs[n_runs++] = {0, static_cast<std::uint32_t>(map.size())};
-    }
-    ExtraBits extra(room.extra);
-    const std::uint32_t* next = record.extra.data();
-    for (const UnitRecord::Run& run : record.runs) {
-        if (run.n == 0) continue;
-        const std::uint8_t *const context = record.context.data() + run.first, *const symbol =
-                                                                                   record.symbol.data() + run.first;
-        std::uint16_t* const to = entry + of_map + run.first;
-        runs[n_runs++] = {of_map + run.first, run.n};
-        if (run.is_flags) {
-            for (std::uint32_t x = 0; x < run.n; ++x)
-                to[x] = static_cast<std::uint16_t>((first_flag_table + model.flag_table[context[x]]) << 8 | symbol[x]);
-            continue;
-        }
-        const std::uint8_t *const table_of = model.table_of[run.row].data(), *const reach = model.reach[run.row].data();
-        for (std::uint32_t x = 0; x < run.n; x += L::n) {
-            const Bytes place = L::load(context + x), of = L::load(symbol + x);
-            const Bytes table = L::look_up_128(table_of, place);
-            const auto zero = static_cast<std::uint8_t>(zero_symbol);
-            const Bytes size = of < zero ? zero - of : of - zero;
-            typedef std::uint16_t Entries __attribute__((vector_size(2 * L::n)));
-            const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(of, Entries);
-            std::memcpy(to + x, &entries, sizeof entries);
-            std::uint64_t others = L::highest_bits(reinterpret_cast<Bytes>(size > L::look_up_128(reach, place)));
-            if (run.n - x < L::n) others &= (std::uint64_t{1} << (run.n - x)) - 1;
-            for (; others != 0; others &= others - 1) {
-                const std::uint32_t j = x + static_cast<std::uint32_t>(std::countr_zero(others));
-                to[j] = entry_of<value_bits>(table_of[context[j]], symbol[j], next, extra);
-            }
-        }
-    }
-    extra.finish();
-    UnitPayload payload;
-    while (payload.log2_lanes < v2::max_log2_lanes && record.n_values > 1024u << payload.log2_lanes)
-        ++payload.log2_lanes;
-    const std::uint32_t lanes = 1u << payload.log2_lanes;
-    const std::size_t most = of_map + record.used + 3 * max_lanes + 1, n_extra = room.extra.size();
-    auto* const units = room.units.template reserve<std::uint16_t>(most + n_extra);
-    std::uint16_t* begin = encode_unit(entry, runs, n_runs, lanes, units + most);
-    std::reverse_copy(room.extra.begin(), room.extra.end(), units + most);
-    if (!is_first) *--begin = static_cast<std::uint16_t>(record.live);
-    payload.begin = begin;
-    payload.n = static_cast<std::uint32_t>(units + most + n_extra - begin);
-    return payload;
 }
 
 } // namespace cusz::cpu::CUSZ_ISA
