@@ -685,6 +685,16 @@ def test_merged_errors_are_those_of_the_whole() -> None:
 # ------------------------------------------------------------------------------------------------ the command
 
 
+def test_a_run_that_is_the_current_folder(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page goes beside it, not into it."""
+    run, _ = runs
+    monkeypatch.chdir(run)
+    inside = sorted(run.iterdir())
+    assert cli.main(["report", ".", "--force"]) == 0
+    assert sorted(run.iterdir()) == inside and Path(f"{run}.html").is_file()
+    Path(f"{run}.html").unlink()
+
+
 def test_the_command(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, exact = runs
     assert cli.main(["report", str(run)]) == 0

@@ -169,6 +169,14 @@ def test_fill_values_are_not_drawn(engine: Any, mode: Any, tmp_path: Path) -> No
     assert picture.scaled()[10, 10] == 1.0
 
 
+def test_integers_that_no_block_has_are_not_drawn(engine: Any, tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", engine=engine) as out, out.step():
+        out.put("n", support.integers(24, -9, 9, 1).astype(np.int32).reshape(3, 8), (6, 8), (0, 0))
+    with cz.Reader(tmp_path / "run.bp") as opened:
+        picture = view.picture_of(opened[0], "n", {}, (), 8, 6)
+    assert np.isfinite(picture.values[:3]).all() and np.isnan(picture.values[3:]).all()
+
+
 def test_what_is_refused(run: Path, tmp_path: Path, cusz_cli: Callable) -> None:
     for words, message in (
         (["V"], "has no variable 'V'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 
 import numpy as np
 import pytest
@@ -132,6 +133,47 @@ def test_damaged_units(simt: Library, reused: Context, shape: tuple[int, ...], d
             mutant[at] ^= 1  # and with others
             assert same_as_cpu(reused, bytes(mutant), x.nbytes, f"byte {at}, not sealed") == Status.CORRUPT
     assert Status.CORRUPT in found
+
+
+def test_a_code_beyond_the_limit(simt: Library, reused: Context) -> None:
+    """The lowest one that extra bits can say."""
+    x = np.zeros(9000, F32)
+    x[5001] = 1 - 2**20  # the lowest one that is legal: its extra bits are 1 and then all zeros, but for the last
+    data = cpu_archive(reused, x, 0.5, predictor="spline")
+    (end,) = (end for begin, end in format_v2.parts(data).lattices[-1][1] if end > begin)
+    found = []
+    for bit in range(32):
+        mutant = bytearray(data)
+        mutant[end - 1 - bit // 8] ^= 1 << bit % 8
+        format_v2.seal(mutant)
+        found.append(same_as_cpu(reused, bytes(mutant), x.nbytes, f"bit {bit}"))
+    assert {Status.OK, Status.CORRUPT} == set(found)
+
+
+def test_a_state_that_is_too_small(simt: Library, reused: Context) -> None:
+    """A unit of one symbol, after which its lane takes a word to be as units end."""
+    x = np.zeros(8194, F32)
+    x[8193] = 3
+    data = cpu_archive(reused, x, 0.5, predictor="spline")
+    ((begin, end),) = format_v2.parts(data).lattices[-1][1]
+    (state,) = struct.unpack_from("<I", data, begin + 2)  # behind the bits of live tiles
+    assert end == begin + 6 == len(data)
+    length_at = format_v2.parts(data).lattices[0][0] - 3
+    for frequency in range(2, 4096):
+        first_slot = state % 4096 - 2**16 % frequency
+        if 2**16 // frequency != state >> 12 or first_slot < 0:  # not the symbol's
+            continue
+        mutant = bytearray(data[: begin + 2] + struct.pack("<IH", first_slot + 1, 0))
+        mutant[length_at] += 1  # in words
+        format_v2.seal(mutant)
+        assert same_as_cpu(reused, bytes(mutant), x.nbytes, f"frequency {frequency}") == Status.CORRUPT
+
+
+def test_tables_are_copied_anew(simt: Library, context: Context) -> None:
+    x = support.smooth((90, 131), F32)
+    for _ in range(2):
+        check_identity(context, x, 1e-3, predictor="spline")
+        context.release_scratch()
 
 
 def test_only_boxes_are_copied_for_a_choice(simt: Library, reused: Context) -> None:

@@ -65,7 +65,7 @@ public:
                                                 std::uint64_t rest);
     // Layers of tiles along the slowest axis: each is one contiguous run of tiles and of values.
     std::uint64_t layers() const { return count_[slowest()]; }
-    std::uint64_t tiles_of_layer() const { return n_tiles_ / layers(); }
+    std::uint64_t tiles_of_layer() const { return layers() == 0 ? 0 : n_tiles_ / layers(); }
     std::uint64_t first_value(std::uint64_t layer) const; // of a layer; for layer `layers()`, the end of the field
     // Writes the full tile's shape in the field's own dimensions, slowest first.
     void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;

@@ -429,7 +429,8 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    output: Path = options.output or Path(f"{options.path}.html")
+    run = options.path if options.path.name not in ("", "..") else options.path.resolve()
+    output: Path = options.output or run.with_name(f"{run.name}.html")
     refuse_overwrite(output, options.path, options.force)
     with progress(f"reporting on {options.path}"):
         page = report.make(options.path, options.original, options.variable)

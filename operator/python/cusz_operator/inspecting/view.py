@@ -115,9 +115,11 @@ def picture_of(
     nearest = {axis: int(np.argmin(abs(level.coordinates[names.index(axis)] - at))) for axis, at in indices.items()}
     start = [nearest.get(axis, 0) for axis in names]
     count = [1 if axis in nearest else n for axis, n in zip(names, level.shape, strict=True)]
-    values = step.read(name, start, count, level=level.number)
-    values = (abs(values) if values.dtype.kind == "c" else values).astype(np.float64)
+    found = step.read(name, start, count, level=level.number)
+    values = (abs(found) if found.dtype.kind == "c" else found).astype(np.float64)
     values[_are_beyond(step, name, values)] = np.nan
+    if found.dtype.kind in "biu":  # which have no NaN, and no coarser levels
+        values[~step.coverage(name, start, count)] = np.nan
     values = values.mean(axis=tuple(map(names.index, averaged)), keepdims=True) if averaged else values
     told = {axis: int(level.coordinates[names.index(axis)][at]) for axis, at in nearest.items()}
     plane = values.reshape([level.shape[axis] for axis in shown])

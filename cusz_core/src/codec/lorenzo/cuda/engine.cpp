@@ -305,8 +305,7 @@ private:
 
         // Kernels count tiles in 32 bits, and go on by those of all warps. A check needs no memory that would limit them.
         constexpr std::uint64_t most_tiles = std::uint64_t{1} << 31;
-        const std::uint64_t of_layer =
-            std::max<std::uint64_t>(1, n_tiles / std::max<std::uint64_t>(1, tiling.layers()));
+        const std::uint64_t of_layer = std::max<std::uint64_t>(1, tiling.tiles_of_layer());
         if (of_layer > most_tiles)
             fail(CUSZ_ERROR_UNSUPPORTED, "a layer of the field has ", of_layer,
                  " tiles, more than can be read on a device: use backend cpu");
