@@ -131,8 +131,6 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
     const std::size_t n = of.n_bytes, of_classes = classes() * n;
     Memory& memory = memory_of(its_form, two_predictions);
     const bool is_laid_out = memory.form == its_form;
-    memory.form = its_form;
-    memory.two_predictions = two_predictions;
     const std::size_t n_values = (two_predictions ? 2 : 1) * of.n_values;
     const bool has_new_values = memory.values.bytes() < n_values * sizeof(T);
     value = memory.values.template reserve<T>(n_values);
@@ -152,6 +150,8 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
         std::memset(coarse, 0, 4 * n); // and roughness
     } else {
         std::memset(direct, 0, 3 * of_classes + n_arrays * n);
+        memory.form = its_form; // only now: there may have been no memory
+        memory.two_predictions = two_predictions;
         clear = true;
     }
     if (!clear) return;
