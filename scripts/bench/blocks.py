@@ -34,7 +34,9 @@ POWERS = {1: (3,), 2: (1.5, 1.5), 3: (1, 1, 1), 4: (0, 1, 1, 1)}
 
 def blocks_of(x: Array, edge: int, n: int) -> Iterator[Array]:
     """Up to n blocks, evenly over the field, of which no two share a value. Extents are powers of 2."""
-    shape = [min(2 ** int(power * np.log2(edge)), extent) for power, extent in zip(POWERS[x.ndim], x.shape, strict=True)]
+    shape = [
+        min(2 ** int(power * np.log2(edge)), extent) for power, extent in zip(POWERS[x.ndim], x.shape, strict=True)
+    ]
     if x.ndim == 2:
         shape[1] = min(edge**3 // shape[0], x.shape[1])
     places = list(itertools.product(*(range(0, e - s + 1, s) for e, s in zip(x.shape, shape, strict=True))))
@@ -81,7 +83,11 @@ def told(document: Document) -> str:
         assert means is not None
         worst = min(of_edge, key=lambda row: row["bytes"])
         lines.append(
-            [f"{edge}^3", *(f"{mean:.2f}" for mean in means), f"{worst['bytes']:.2f} ({worst['field']}, {worst['eb']:g})"]
+            [
+                f"{edge}^3",
+                *(f"{mean:.2f}" for mean in means),
+                f"{worst['bytes']:.2f} ({worst['field']}, {worst['eb']:g})",
+            ]
         )
     names = sorted({row["field"] for row in rows})
     intro = (
@@ -89,7 +95,11 @@ def told(document: Document) -> str:
         f"{', '.join(f'{eb:g}' for eb in sorted({row['eb'] for row in rows}))} of their range, from Python, one thread "
         f"({runner.where(head)})."
     )
-    return runner.filled(intro) + "\n\n" + runner.table(["blocks", "bytes", "compress", "decompress", "smallest of bytes"], lines)
+    return (
+        runner.filled(intro)
+        + "\n\n"
+        + runner.table(["blocks", "bytes", "compress", "decompress", "smallest of bytes"], lines)
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -97,7 +107,9 @@ def run(options: argparse.Namespace) -> int:
     if missing:
         raise runner.Failure(f"pysz is {missing}", "Run scripts/bench/peers.py blocks.py.")
     names = options.fields or [name for name in fields.chosen([]) if name.endswith(".npy")]
-    generated = [] if options.fields else [Field(make.__name__, make(128)) for make in (fields.turbulence, fields.density)]
+    generated = (
+        [] if options.fields else [Field(make.__name__, make(128)) for make in (fields.turbulence, fields.density)]
+    )
     document: Document = {"head": runner.machine(options.repeat), "rows": []}
     for field in itertools.chain(generated, fields.load(names) if names else ()):
         document["rows"] += [runner.shortened(row) for row in rows_of(field, options)]

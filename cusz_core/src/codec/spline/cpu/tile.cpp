@@ -1,6 +1,7 @@
 #include "tile.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "archive/v2/tables.hpp"
@@ -100,17 +101,6 @@ std::size_t TileForms::bytes() const {
 }
 
 template <class T>
-typename SplineTile<T>::Memory& SplineTile<T>::memory_of(const std::shared_ptr<const TileForm>& of, bool two) {
-    constexpr std::uint64_t small_points = 1024;
-    for (Memory& memory : memory_)
-        if (memory.form == of && memory.two_predictions == two) return memory;
-    std::size_t replaced = 0;
-    if (place.points() <= small_points) replaced = 1 + next_++ % (memory_.size() - 1);
-    memory_[replaced].form.reset();
-    return memory_[replaced];
-}
-
-template <class T>
 void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_t number, bool wide, bool clear,
                           bool two_predictions) {
     constexpr std::size_t n_arrays = 8; // besides those of classes
@@ -129,8 +119,9 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
     verbatim.clear();
     for (auto& of_phase : others) of_phase.clear();
     const std::size_t n = of.n_bytes, of_classes = classes() * n;
-    Memory& memory = memory_of(its_form, two_predictions);
-    const bool is_laid_out = memory.form == its_form;
+    Memory& memory = memory_[std::min<std::size_t>(std::bit_width(place.points()), memory_.size() - 1)];
+    const bool is_laid_out = memory.form == its_form && memory.two_predictions == two_predictions;
+    if (!is_laid_out) memory.form.reset(); // until it is: there may be no memory
     const std::size_t n_values = (two_predictions ? 2 : 1) * of.n_values;
     const bool has_new_values = memory.values.bytes() < n_values * sizeof(T);
     value = memory.values.template reserve<T>(n_values);
@@ -150,7 +141,7 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
         std::memset(coarse, 0, 4 * n); // and roughness
     } else {
         std::memset(direct, 0, 3 * of_classes + n_arrays * n);
-        memory.form = its_form; // only now: there may have been no memory
+        memory.form = its_form;
         memory.two_predictions = two_predictions;
         clear = true;
     }

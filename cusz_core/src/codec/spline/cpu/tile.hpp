@@ -151,11 +151,9 @@ private:
         bool two_predictions = false;
         Buffer values, bytes, codes;
     };
-    // The first is that of large tiles; the others are of the last small forms, because each lattice of a small field has
-    // one tile of its own form, and to clear memory for every one takes as long as to decode it.
-    std::array<Memory, 8> memory_;
-    std::size_t next_ = 0; // of the small ones, to be replaced
-    Memory& memory_of(const std::shared_ptr<const TileForm>& form, bool two_predictions);
+    // By the bits of a tile's number of points, of which the last is for all larger ones: each lattice of a small field has
+    // one tile, and to clear memory for every one takes as long as other steps.
+    std::array<Memory, 12> memory_;
 };
 
 extern template struct SplineTile<float>;
