@@ -34,9 +34,8 @@ POWERS = {1: (3,), 2: (1.5, 1.5), 3: (1, 1, 1), 4: (0, 1, 1, 1)}
 
 def blocks_of(x: Array, edge: int, n: int) -> Iterator[Array]:
     """Up to n blocks, evenly over the field, of which no two share a value. Extents are powers of 2."""
-    shape = [
-        min(2 ** int(power * np.log2(edge)), extent) for power, extent in zip(POWERS[x.ndim], x.shape, strict=True)
-    ]
+    powers = POWERS[x.ndim]
+    shape = [min(2 ** int(power * np.log2(edge)), extent) for power, extent in zip(powers, x.shape, strict=True)]
     if x.ndim == 2:
         shape[1] = min(edge**3 // shape[0], x.shape[1])
     places = list(itertools.product(*(range(0, e - s + 1, s) for e, s in zip(x.shape, shape, strict=True))))
@@ -91,8 +90,8 @@ def told(document: Document) -> str:
         )
     names = sorted({row["field"] for row in rows})
     intro = (
-        f"How many times as small as SZ3's default's, and as fast: geometric means over {len(names)} fields and the bounds "
-        f"{', '.join(f'{eb:g}' for eb in sorted({row['eb'] for row in rows}))} of their range, from Python, one thread "
+        f"How many times as small as SZ3's default's, and as fast: geometric means over {len(names)} fields and the "
+        f"bounds {', '.join(f'{eb:g}' for eb in sorted({row['eb'] for row in rows}))} of their range, from Python, one thread "
         f"({runner.where(head)})."
     )
     return (
