@@ -91,8 +91,8 @@ def told(document: Document) -> str:
     names = sorted({row["field"] for row in rows})
     intro = (
         f"How many times as small as SZ3's default's, and as fast: geometric means over {len(names)} fields and the "
-        f"bounds {', '.join(f'{eb:g}' for eb in sorted({row['eb'] for row in rows}))} of their range, from Python, one thread "
-        f"({runner.where(head)})."
+        f"bounds {', '.join(f'{eb:g}' for eb in sorted({row['eb'] for row in rows}))} of their range, from Python, one "
+        f"thread ({runner.where(head)})."
     )
     return (
         runner.filled(intro)
