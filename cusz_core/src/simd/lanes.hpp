@@ -134,14 +134,6 @@ struct ByteLanes {
     }
 };
 
-// Calls use(y, z, w) for all rows of these extents.
-template <class Use>
-[[gnu::always_inline]] inline void for_rows(const std::array<std::uint32_t, 4>& n, const Use& use) {
-    for (std::uint32_t w = 0; w < n[3]; ++w)
-        for (std::uint32_t z = 0; z < n[2]; ++z)
-            for (std::uint32_t y = 0; y < n[1]; ++y) use(y, z, w);
-}
-
 // As many values as the instruction set's vectors hold. Rows have room for whole vectors.
 template <class T>
 struct Lanes {

@@ -30,10 +30,9 @@ struct Occurring {
     std::uint32_t ideal;        // table, but for missing values
     const std::uint16_t* costs; // by table
     std::array<std::uint64_t, 2> missing;
-    bool some_missing;
 
     std::uint64_t cost(std::size_t table) const { // in 1/256 bits
-        if (!some_missing) return n * costs[table];
+        if (missing[0] + missing[1] == 0) return n * costs[table];
         const auto& of = tables().cost[table];
         return n * costs[table] + missing[0] * of[special] + missing[1] * of[verbatim];
     }
@@ -54,8 +53,7 @@ struct Costs {
         for (std::uint32_t c = 0; c < n_contexts; ++c)
             if (const auto& missing = counts.missing[c]; counts.n[c] + missing[0] + missing[1] > 0) {
                 const std::uint32_t ideal = counts.n[c] > 0 ? ideal_table(counts.n[c], counts.size[c]) : 0;
-                contexts.push_back(
-                    {c, counts.n[c], ideal, tables().crossed[ideal].data(), missing, missing[0] + missing[1] > 0});
+                contexts.push_back({c, counts.n[c], ideal, tables().crossed[ideal].data(), missing});
             }
     }
     std::uint64_t group(std::uint32_t c, std::size_t j) const {

@@ -57,7 +57,7 @@ struct Kernels {
         else
             return spline_f64;
     }
-    // Those for unit 0, whose lattices have 4096 points or fewer.
+    // Those for unit 0, whose lattices have 4096 points or fewer; null: these.
     const Kernels* of_unit0;
 
     LogKernels<float> logs_f32;

@@ -1,5 +1,4 @@
-// The stages of tiles and units, compiled once per instruction set (recording.hpp, writing.hpp,
-// reading.hpp).
+// The stages of tiles and units, compiled once per instruction set (recording.hpp, writing.hpp, reading.hpp).
 #pragma once
 
 #include <algorithm>

@@ -5,8 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "archive/v2/model.hpp"
 #include "contexts.hpp"
