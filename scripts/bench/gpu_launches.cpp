@@ -128,50 +128,70 @@ void decompression() {
     for_shapes([](const TileBatch& batch) { decompress_tiles(DecompressArguments<T>{.batch = batch}, nullptr); });
 }
 
-// Lattices of one tile, of one to three active axes, and those of long tiles.
+// Calls use(axes, edges of a tile, whether it is a long one) for lattices of one to three active axes.
+template <class Use>
+void for_lattices(const Use& use) {
+    constexpr std::array<std::uint32_t, 4> thin[] = {{2048, 2, 1, 1}, {2, 2048, 1, 1}, {2, 2, 512, 2}};
+    for (std::uint32_t axes = 1; axes <= 3; ++axes) {
+        use(axes, cusz::tile_edges(axes), false);
+        use(axes, thin[axes - 1], true);
+    }
+}
+
+constexpr const char* lattices[][2] = {
+    {"1 axis", "1 axis (thin)"}, {"2 axes", "2 axes (thin)"}, {"3 axes", "3 axes (thin)"}};
+
+void units() {
+    for_lattices([](std::uint32_t axes, const std::array<std::uint32_t, 4>& edge, bool is_thin) {
+        purpose = lattices[axes - 1][is_thin ? 1 : 0];
+        UnitLattice of{};
+        of.lattice.n_active = axes;
+        of.lattice.edge = edge;
+        of.lattice.n_tiles = 1;
+        ReadArguments read{};
+        read.of = of;
+        read.n_units = 1;
+        read_units(read, nullptr);
+        record_tiles(RecordArguments{.of = of,
+                                     .lattice = 0,
+                                     .value_bits = 32,
+                                     .sample = cusz::Sample(1, 5),
+                                     .sizes = nullptr,
+                                     .tiles = nullptr,
+                                     .counts = nullptr},
+                     nullptr);
+        WriteArguments write{};
+        write.of = of;
+        write.n_units = 1;
+        write_units(write, nullptr);
+    });
+    purpose = "";
+}
+
 template <class T>
 void spline() {
-    constexpr const char* lattices[][2] = {
-        {"1 axis", "1 axis (thin)"}, {"2 axes", "2 axes (thin)"}, {"3 axes", "3 axes (thin)"}};
     constexpr const char* coding[] = {"1 axis (coding)", "2 axes (coding)", "3 axes (coding)"};
-    constexpr std::array<std::uint32_t, 4> thin[] = {{2048, 2, 1, 1}, {2, 2048, 1, 1}, {2, 2, 512, 2}};
-    for (std::uint32_t axes = 1; axes <= 3; ++axes)
-        for (const bool is_thin : {false, true}) {
-            purpose = lattices[axes - 1][is_thin ? 1 : 0];
-            DeviceLattice<T> of{};
-            of.lattice.n_active = axes;
-            of.lattice.edge = is_thin ? thin[axes - 1] : cusz::tile_edges(axes);
-            of.lattice.n_tiles = 1;
-            find_fixed_contexts(of, nullptr);
-            ReadArguments<T> read{};
-            read.of = of;
-            read.n_units = 1;
-            read_units(read, nullptr);
-            record_tiles(RecordArguments<T>{.of = of,
-                                            .lattice = 0,
-                                            .sample = cusz::Sample(1, 5),
-                                            .sizes = nullptr,
-                                            .tiles = nullptr,
-                                            .counts = nullptr},
-                         nullptr);
-            WriteArguments<T> write{};
-            write.of = of;
-            write.n_units = 1;
-            write_units(write, nullptr);
-            if (is_thin) continue;
-            DeviceLattice<T> coded = of;
-            std::uint32_t point = 0; // which makes it one that is coded
-            coded.points = &point;
+    for_lattices([&](std::uint32_t axes, const std::array<std::uint32_t, 4>& edge, bool is_thin) {
+        purpose = lattices[axes - 1][is_thin ? 1 : 0];
+        DeviceLattice<T> of{};
+        of.lattice.n_active = axes;
+        of.lattice.edge = edge;
+        of.lattice.n_tiles = 1;
+        find_fixed_contexts(of, nullptr);
+        if (is_thin) return;
+        DeviceLattice<T> coded = of;
+        std::uint32_t point = 0; // which makes it one that is coded
+        coded.points = &point;
+        purpose = coding[axes - 1];
+        find_fixed_contexts(coded, nullptr);
+        for (const auto curve : {cusz::v2::Curve::cubic, cusz::v2::Curve::six_points_and_codes}) {
+            of.curve = curve;
+            purpose = lattices[axes - 1][0];
+            find_values(of, nullptr);
             purpose = coding[axes - 1];
-            find_fixed_contexts(coded, nullptr);
-            for (const auto curve : {cusz::v2::Curve::cubic, cusz::v2::Curve::six_points_and_codes}) {
-                of.curve = curve;
-                purpose = lattices[axes - 1][0];
-                find_values(of, nullptr);
-                purpose = coding[axes - 1];
-                find_codes(of, nullptr, nullptr, nullptr);
-            }
+            find_codes(of, nullptr, nullptr, nullptr);
         }
+    });
     purpose = "";
     PutArguments<T> put{};
     put.n = 1;
@@ -216,6 +236,7 @@ int main(int, char** arguments) {
     PieceArguments piece{};
     piece.n = 1;
     sum_pieces(piece, nullptr);
+    units();
     spline<float>();
     spline<double>();
     GatherArguments gather{};

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(con
         __syncthreads();
         const TilePlace place = shared.place;
         if (place.live == 0) continue;
-        with_form<axes>(place, [&](const auto& tile) {
+        with_form<axes>(shared.place, [&](const auto& tile) {
             auto* const points = rest_of<CoarsePoint>(shared);
             if constexpr (coded)
                 find_fixed_contexts_of(of, tile, place, points, of.points);

@@ -129,12 +129,14 @@ private:
     std::size_t decode_lattice(const Workspace& work, std::size_t i, std::size_t u, const std::uint32_t* slots,
                                T* field) {
         const auto& units = opened_.coded.units;
-        ReadArguments<T> a{};
-        a.of = work.lattices.lattice(opened_.coded, i);
-        a.of.field = field;
-        a.of.codes = work.codes;
-        a.of.units = work.units + (u - 1);
-        a.of.payloads = reinterpret_cast<const std::uint16_t*>(work.payloads);
+        DeviceLattice<T> of = work.lattices.lattice(opened_.coded, i);
+        of.field = field;
+        of.codes = work.codes;
+        of.units = work.units + (u - 1);
+        of.payloads = reinterpret_cast<const std::uint16_t*>(work.payloads);
+        ReadArguments a{};
+        a.of = of;
+        a.values = unit_values(of);
         a.lattice = static_cast<std::uint32_t>(i);
         a.first_unit = u;
         for (; u < units.size() && units[u].lattice == i; ++u) ++a.n_units;
@@ -143,11 +145,11 @@ private:
         a.flag_frequency = work.flag_frequency;
         a.decode = true;
         a.result = work.result;
-        find_fixed_contexts(a.of, memory_.stream());
+        find_fixed_contexts(of, memory_.stream());
         memory_.done("find_fixed_contexts");
         read_units(a, memory_.stream());
         memory_.done("read_units");
-        find_values(a.of, memory_.stream());
+        find_values(of, memory_.stream());
         memory_.done("find_values");
         return u;
     }

@@ -158,8 +158,8 @@ private:
             TileRecord* const tiles = work.tiles + tiles_before_[i + 1];
             find_codes(lattices_[i], tiles, work.counts, memory_.stream());
             memory_.done("find_codes");
-            record_tiles(RecordArguments<T>{lattices_[i], static_cast<std::uint32_t>(i), sample_of(i), work.sizes,
-                                            tiles, work.counts},
+            record_tiles({lattices_[i], static_cast<std::uint32_t>(i), 8 * sizeof(T), sample_of(i), work.sizes, tiles,
+                          work.counts},
                          memory_.stream());
             memory_.done("record_tiles");
         }
@@ -206,16 +206,17 @@ private:
         memory_.copy(work.flag_table, unit0.tables.flag_table.data(), unit0.tables.flag_table.size());
         memory_.done("copy_model");
         for_lattices([&](std::size_t i, std::size_t u, std::uint32_t n) {
-            write_units(WriteArguments<T>{.of = lattices_[i],
-                                          .n_units = n,
-                                          .tiles = work.tiles + tiles_before_[i + 1],
-                                          .intervals = intervals_,
-                                          .table_of = work.table_of + v2::row_of(i, 1) * 128,
-                                          .reach = work.reach + v2::row_of(i, 1) * 128,
-                                          .flag_table = work.flag_table,
-                                          .end = work.ends + u,
-                                          .payloads = payloads_,
-                                          .units = work.units + u},
+            write_units(WriteArguments{.of = lattices_[i],
+                                       .values = unit_values(lattices_[i]),
+                                       .n_units = n,
+                                       .tiles = work.tiles + tiles_before_[i + 1],
+                                       .intervals = intervals_,
+                                       .table_of = work.table_of + v2::row_of(i, 1) * 128,
+                                       .reach = work.reach + v2::row_of(i, 1) * 128,
+                                       .flag_table = work.flag_table,
+                                       .end = work.ends + u,
+                                       .payloads = payloads_,
+                                       .units = work.units + u},
                         memory_.stream());
             memory_.done("write_units");
         });

@@ -25,10 +25,20 @@ struct UnitPlace {
 // Codes between kernels. Others than these say that the field has, at the point's place, the value's bits or the code.
 inline constexpr std::int32_t special_code = -32768, verbatim_code = -32767, large_code = -32766;
 
-// A lattice, the next coarser one, and the payloads of its units.
-template <class T>
-struct DeviceLattice {
+// A lattice as its units have it, whatever the type of values.
+struct UnitLattice {
     Lattice lattice;
+    // By tile and coding order, what contexts take from the coarser lattice, and then codes: of what is decoded, or is
+    // coded (RecordedPoint).
+    std::uint16_t* codes;
+    std::uint32_t* points;
+    const UnitPlace* units; // of the lattice; null when it is coded
+    const std::uint16_t* payloads;
+};
+
+// The same, and its values and those of the next coarser one.
+template <class T>
+struct DeviceLattice : UnitLattice {
     Quantiser<T> quantiser;
     v2::Curve curve;
     const T* coarse;
@@ -37,13 +47,19 @@ struct DeviceLattice {
     std::uint8_t* fine_magnitude;
     T* field;          // that is decoded
     const T* original; // or coded; null otherwise
-    // By tile and coding order, what contexts take from the coarser lattice, and then codes: of what is decoded, or is
-    // coded (RecordedPoint).
-    std::uint16_t* codes;
-    std::uint32_t* points;
-    const UnitPlace* units; // of the lattice; null when it is coded
-    const std::uint16_t* payloads;
 };
+
+// Values as kernels of units have them, which take few as they are: for them, one kernel for both types would do.
+struct UnitValues {
+    void* decoded; // the field; or null
+    const void* original;
+    std::uint64_t special; // its bits
+    std::uint32_t bits;    // of a value: 32 or 64
+};
+template <class T>
+UnitValues unit_values(const DeviceLattice<T>& of) {
+    return {of.field, of.original, of.quantiser.special, 8 * sizeof(T)};
+}
 
 enum class UnitError : std::uint32_t {
     none,
@@ -62,9 +78,9 @@ struct ReadResult {
     std::uint64_t checksum[64]; // by lattice
 };
 
-template <class T>
 struct ReadArguments {
-    DeviceLattice<T> of;
+    UnitLattice of;
+    UnitValues values;
     std::uint32_t lattice, n_units;
     std::uint64_t first_unit;
     const std::uint32_t* slots;          // by table and slot (codec/spline/tables.hpp)
@@ -89,19 +105,18 @@ struct RecordCounts {
     std::uint64_t n_special, n_verbatim;
 };
 
-template <class T>
 struct RecordArguments {
-    DeviceLattice<T> of;
-    std::uint32_t lattice;
+    UnitLattice of;
+    std::uint32_t lattice, value_bits;
     Sample sample;              // of the tiles that are counted
     const std::uint16_t* sizes; // by symbol (archive/v2/tables.hpp)
     TileRecord* tiles;          // which are live is known
     RecordCounts* counts;
 };
 
-template <class T>
 struct WriteArguments {
-    DeviceLattice<T> of;
+    UnitLattice of;
+    UnitValues values;
     std::uint32_t n_units;
     const TileRecord* tiles;
     const std::uint32_t* intervals; // by table and symbol (codec/spline/unit_tables.hpp)
@@ -146,17 +161,14 @@ std::size_t max_shared_bytes();
 // Each launches one kernel on the stream. Throws Error(DEVICE).
 template <class T>
 void find_fixed_contexts(const DeviceLattice<T>& lattice, cudaStream_t stream);
-template <class T>
-void read_units(const ReadArguments<T>& arguments, cudaStream_t stream);
+void read_units(const ReadArguments& arguments, cudaStream_t stream);
 template <class T>
 void find_values(const DeviceLattice<T>& lattice, cudaStream_t stream);
 // Says of tiles whether they are live, and adds up what is missing.
 template <class T>
 void find_codes(const DeviceLattice<T>& lattice, TileRecord* tiles, RecordCounts* counts, cudaStream_t stream);
-template <class T>
-void record_tiles(const RecordArguments<T>& arguments, cudaStream_t stream);
-template <class T>
-void write_units(const WriteArguments<T>& arguments, cudaStream_t stream);
+void record_tiles(const RecordArguments& arguments, cudaStream_t stream);
+void write_units(const WriteArguments& arguments, cudaStream_t stream);
 void gather_units(const GatherArguments& arguments, cudaStream_t stream);
 template <class T>
 void put_values(const PutArguments<T>& arguments, cudaStream_t stream);

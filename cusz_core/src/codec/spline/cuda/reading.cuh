@@ -173,15 +173,20 @@ struct ReadCode {
         : value(static_cast<std::int32_t>(symbol) - static_cast<std::int32_t>(v2::zero_symbol)), stored(value) {}
 };
 
+__device__ inline void put_value(const UnitValues& values, std::int64_t at, std::uint64_t bits) {
+    if (values.bits == 64)
+        static_cast<double*>(values.decoded)[at] = std::bit_cast<double>(bits);
+    else
+        static_cast<float*>(values.decoded)[at] = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+}
+
 // Adds what the symbol alone does not say, and says if it is wrong; by a warp of which some lane has such a symbol.
 // in_field: of the point, which has there what is too large for a code.
-template <class T>
-__device__ void read_rest(ReadCode& code, std::uint32_t symbol, UnitReader& unit, const DeviceLattice<T>& of,
-                          std::int64_t in_field, UnitError& error) {
-    using Bits = typename Traits<T>::Bits;
+__device__ inline void read_rest(ReadCode& code, std::uint32_t symbol, UnitReader& unit, const UnitValues& values,
+                                 std::int64_t in_field, UnitError& error) {
     const bool is_code = symbol >= v2::first_bucket && symbol < v2::special;
     const v2::Meaning meaning = is_code ? v2::meaning_of(symbol) : v2::Meaning{code.value, 0};
-    const std::uint64_t bits = unit.extra(symbol == v2::verbatim ? 8 * sizeof(T) : meaning.extra_bits);
+    const std::uint64_t bits = unit.extra(symbol == v2::verbatim ? values.bits : meaning.extra_bits);
     code.is_missing = symbol == v2::special || symbol == v2::verbatim;
     if (is_code) {
         constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
@@ -190,22 +195,21 @@ __device__ void read_rest(ReadCode& code, std::uint32_t symbol, UnitReader& unit
         if (code.value > v2::max_code || code.value < -v2::max_code) error = UnitError::beyond_limit;
         if (code.value < -32765 || code.value > 32767) {
             code.stored = large_code;
-            of.field[in_field] = std::bit_cast<T>(static_cast<Bits>(static_cast<std::uint32_t>(code.value)));
+            put_value(values, in_field, static_cast<std::uint32_t>(code.value));
         }
     } else if (code.is_missing) {
         code.value = 0;
         code.stored = symbol == v2::special ? special_code : verbatim_code;
         if (symbol == v2::verbatim) {
-            const auto given = static_cast<Bits>(bits);
-            if (given == of.quantiser.special) error = UnitError::special_value;
-            of.field[in_field] = std::bit_cast<T>(given);
+            if (bits == values.special) error = UnitError::special_value;
+            put_value(values, in_field, bits);
         }
     }
 }
 
 // The tiles of a unit. Returns what is wrong with it.
-template <class T, class Memory, class Tile>
-__device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tables, UnitReader& unit, const Tile& tile,
+template <class Memory, class Tile>
+__device__ UnitError read_tile(const ReadArguments& a, const ReadTables& tables, UnitReader& unit, const Tile& tile,
                                Memory& shared) {
     constexpr std::uint32_t axes = Tile::axes;
     const NearBoxes<Tile> boxes{tile};
@@ -294,7 +298,7 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
                 if (__any_sync(whole_warp, symbol >= v2::first_bucket)) {
                     const std::int64_t at = static_cast<std::int64_t>(shared.place.field) +
                                             offset_of<Tile>(c, x, a.of.lattice.field_stride);
-                    read_rest(read, symbol, unit, a.of, at, error);
+                    read_rest(read, symbol, unit, a.values, at, error);
                 }
                 if (!is_inside) continue;
                 to[number] = static_cast<std::uint16_t>(read.stored);
@@ -310,8 +314,8 @@ __device__ UnitError read_tile(const ReadArguments<T>& a, const ReadTables& tabl
     return UnitError::none;
 }
 
-template <std::uint32_t axes, bool fits, class T>
-__device__ UnitError read_unit(const ReadArguments<T>& a, const ReadTables& tables, std::uint32_t number,
+template <std::uint32_t axes, bool fits>
+__device__ UnitError read_unit(const ReadArguments& a, const ReadTables& tables, std::uint32_t number,
                                UnitMemory<axes, fits>& shared) {
     const UnitPlace unit = a.of.units[number];
     if (unit.n == 0) return UnitError::none;

@@ -27,12 +27,12 @@ struct CountMemory {
 
 // Replaces what contexts take from the coarser lattice by places, and counts what is coded if that is wanted. Of a live
 // tile.
-template <class T, class Memory, class Tile>
-__device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, const std::uint16_t* sizes,
-                                  bool is_counted, CountMemory& counts, Memory& shared) {
+template <class Memory, class Tile>
+__device__ TileRecord record_tile(const RecordArguments& a, const Tile& tile, bool is_counted, CountMemory& counts,
+                                  Memory& shared) {
     constexpr std::uint32_t axes = Tile::axes;
     const NearBoxes<Tile> boxes{tile};
-    std::uint32_t* const points_of_tile = of.points + shared.place.first_code;
+    std::uint32_t* const points_of_tile = a.of.points + shared.place.first_code;
     NearCode* const code = cleared_codes(boxes, shared.code);
     const auto points_of = [&](std::uint32_t c, std::uint32_t first) {
         return points_of_tile + (first_of_class(tile, c, false) + first);
@@ -66,7 +66,7 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
                 const bool is_zero = RecordedPoint::is_zero(word[j]);
                 significant = significant || !is_zero;
                 if (point.is_missing)
-                    extra_bits += point.code == RecordedPoint::verbatim ? 8 * sizeof(T) : 0;
+                    extra_bits += point.code == RecordedPoint::verbatim ? a.value_bits : 0;
                 else
                     extra_bits += is_zero ? 0 : v2::escape_bits;
             }
@@ -90,7 +90,7 @@ __device__ TileRecord record_tile(const DeviceLattice<T>& of, const Tile& tile, 
                     continue;
                 }
                 atomicAdd(&counts.n[at], 1u);
-                atomicAdd(&counts.size[at], static_cast<unsigned long long>(sizes[symbol]));
+                atomicAdd(&counts.size[at], static_cast<unsigned long long>(a.sizes[symbol]));
             }
         });
         __syncwarp();

@@ -58,7 +58,7 @@ struct ClippedTile {
     static constexpr std::uint32_t axes = of_axes;
     static constexpr bool is_full = false;
     static constexpr int unrolled = 1;
-    std::uint32_t edge[4];
+    const std::uint32_t* edge; // of TilePlace, in shared memory: registers for what follows from it would be too many
     __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const {
         return a < axes ? (edge[a] + 1 - (c >> a & 1)) / 2 : edge[a];
     }
@@ -364,8 +364,7 @@ struct TilePlace {
 
 // The tile with this number; by one thread, for which others wait: so no division is of 64 bits, as there are fewer than
 // 2^32 tiles in a device's memory.
-template <class T>
-__device__ TilePlace place_of(const DeviceLattice<T>& of, std::uint64_t number) {
+__device__ inline TilePlace place_of(const UnitLattice& of, std::uint64_t number) {
     TilePlace place{};
     UnitPlace unit{};
     if (of.units != nullptr) unit = of.units[number / v2::tiles_of_unit];
@@ -421,7 +420,7 @@ template <std::uint32_t axes, bool fits = true, class Work>
 __device__ auto with_form(const TilePlace& place, const Work& work) {
     if constexpr (fits)
         if (place.is_full) return work(FullTile<axes>{});
-    return work(ClippedTile<axes>{{place.edge[0], place.edge[1], place.edge[2], place.edge[3]}});
+    return work(ClippedTile<axes>{place.edge});
 }
 
 __device__ inline std::int64_t offset_along(const int (&x)[4], const Extents& stride) {

@@ -27,9 +27,9 @@ struct ReadMemory {
     Array<UnitMemory<axes, fits>, warps> unit;
 };
 
-template <class T, std::uint32_t axes, bool fits>
+template <std::uint32_t axes, bool fits>
 __global__ void __launch_bounds__(ReadMemory<axes, fits>::warps* warp_lanes, blocks_at_once)
-    read_kernel(const ReadArguments<T> a) {
+    read_kernel(const ReadArguments a) {
     constexpr std::uint32_t warps = ReadMemory<axes, fits>::warps, threads = warps * warp_lanes;
     auto& shared = shared_memory<ReadMemory<axes, fits>>();
     for (std::uint32_t i = threadIdx.x; i < 3 * 128; i += threads) shared.tables.table_of[i] = a.table_of[i];
@@ -54,9 +54,9 @@ struct RecordMemory {
     Array<TileMemory<axes, fits>, warps> tile;
 };
 
-template <class T, std::uint32_t axes, bool fits>
+template <std::uint32_t axes, bool fits>
 __global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes, blocks_at_once)
-    record_kernel(const RecordArguments<T> a) {
+    record_kernel(const RecordArguments a) {
     constexpr std::uint32_t warps = RecordMemory<axes, fits>::warps, threads = warps * warp_lanes;
     auto& shared = shared_memory<RecordMemory<axes, fits>>();
     CountMemory& counts = shared.counts;
@@ -73,9 +73,8 @@ __global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes, b
         __syncwarp();
         if (lane() == 0) own.place = place_of(a.of, number);
         __syncwarp();
-        const TileRecord result = with_form<axes, fits>(own.place, [&](const auto& tile) {
-            return record_tile(a.of, tile, a.sizes, a.sample.counts(number), counts, own);
-        });
+        const TileRecord result = with_form<axes, fits>(
+            own.place, [&](const auto& tile) { return record_tile(a, tile, a.sample.counts(number), counts, own); });
         if (lane() == 0) a.tiles[number] = result;
     }
     __syncthreads();
@@ -97,9 +96,9 @@ struct WriteMemory {
     Array<WriteUnitMemory<axes, fits>, warps> unit;
 };
 
-template <class T, std::uint32_t axes, bool fits>
+template <std::uint32_t axes, bool fits>
 __global__ void __launch_bounds__(WriteMemory<axes, fits>::warps* warp_lanes, blocks_at_once + 1)
-    write_kernel(const WriteArguments<T> a) {
+    write_kernel(const WriteArguments a) {
     constexpr std::uint32_t warps = WriteMemory<axes, fits>::warps, threads = warps * warp_lanes;
     auto& shared = shared_memory<WriteMemory<axes, fits>>();
     for (std::uint32_t i = threadIdx.x; i < 3 * 128; i += threads)
@@ -122,42 +121,32 @@ __global__ void __launch_bounds__(tile_threads) gather_kernel(const GatherArgume
     }
 }
 
-template <class T>
-void read_units(const ReadArguments<T>& a, cudaStream_t stream) {
+void read_units(const ReadArguments& a, cudaStream_t stream) {
     with_axes_and_fit(a.of.lattice, [&]<std::uint32_t axes, bool does_fit>(Class<axes>, std::bool_constant<does_fit>) {
         using Memory = ReadMemory<axes, does_fit>;
-        launch<read_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
-                                               blocks_for(a.n_units, Memory::warps), false, stream);
+        launch<read_kernel<axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
+                                            blocks_for(a.n_units, Memory::warps), false, stream);
     });
 }
 
-template <class T>
-void record_tiles(const RecordArguments<T>& a, cudaStream_t stream) {
+void record_tiles(const RecordArguments& a, cudaStream_t stream) {
     with_axes_and_fit(a.of.lattice, [&]<std::uint32_t axes, bool does_fit>(Class<axes>, std::bool_constant<does_fit>) {
         using Memory = RecordMemory<axes, does_fit>;
-        launch<record_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
-                                                 blocks_for(a.of.lattice.n_tiles, Memory::warps), false, stream);
+        launch<record_kernel<axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
+                                              blocks_for(a.of.lattice.n_tiles, Memory::warps), false, stream);
     });
 }
 
-template <class T>
-void write_units(const WriteArguments<T>& a, cudaStream_t stream) {
+void write_units(const WriteArguments& a, cudaStream_t stream) {
     with_axes_and_fit(a.of.lattice, [&]<std::uint32_t axes, bool does_fit>(Class<axes>, std::bool_constant<does_fit>) {
         using Memory = WriteMemory<axes, does_fit>;
-        launch<write_kernel<T, axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
-                                                blocks_for(a.n_units, Memory::warps), false, stream);
+        launch<write_kernel<axes, does_fit>>(a, Memory::warps * warp_lanes, sizeof(Memory),
+                                             blocks_for(a.n_units, Memory::warps), false, stream);
     });
 }
 
 void gather_units(const GatherArguments& a, cudaStream_t stream) {
     launch<gather_kernel>(a, tile_threads, 0, blocks_for(a.n_units, tile_threads / warp_lanes), false, stream);
 }
-
-template void read_units(const ReadArguments<float>&, cudaStream_t);
-template void read_units(const ReadArguments<double>&, cudaStream_t);
-template void record_tiles(const RecordArguments<float>&, cudaStream_t);
-template void record_tiles(const RecordArguments<double>&, cudaStream_t);
-template void write_units(const WriteArguments<float>&, cudaStream_t);
-template void write_units(const WriteArguments<double>&, cudaStream_t);
 
 } // namespace cusz::cuda

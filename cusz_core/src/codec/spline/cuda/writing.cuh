@@ -111,9 +111,14 @@ private:
     std::uint32_t lanes_, lanes_before_ = (1u << lane()) - 1, state_ = v2::rans_low;
 };
 
+__device__ inline std::uint64_t value_at(const UnitValues& values, std::int64_t at) {
+    if (values.bits == 64) return bits_of(static_cast<const double*>(values.original)[at]);
+    return bits_of(static_cast<const float*>(values.original)[at]);
+}
+
 // Codes a tile, the last point first.
-template <class T, class Tile, class Memory>
-__device__ void write_tile(const WriteArguments<T>& a, const WriteTables& tables, const Tile& tile, Memory& shared,
+template <class Tile, class Memory>
+__device__ void write_tile(const WriteArguments& a, const WriteTables& tables, const Tile& tile, Memory& shared,
                            ExtraBitsWriter& extra, UnitWriter& writer) {
     const std::uint32_t* const points_of_tile = a.of.points + shared.place.first_code;
     const auto word_of = [&](auto c, const auto& group, std::uint32_t slot) {
@@ -163,9 +168,9 @@ __device__ void write_tile(const WriteArguments<T>& a, const WriteTables& tables
                         symbol = symbol_of_point(point);
                         if (!point.is_missing && a.intervals[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
                         if (symbol == v2::verbatim) {
-                            bits = 8 * sizeof(T);
-                            value = bits_of(a.of.original[static_cast<std::int64_t>(shared.place.field) +
-                                                          offset_of<Tile>(c, x[j], a.of.lattice.field_stride)]);
+                            bits = a.values.bits;
+                            value = value_at(a.values, static_cast<std::int64_t>(shared.place.field) +
+                                                           offset_of<Tile>(c, x[j], a.of.lattice.field_stride));
                         } else if (symbol >= v2::first_bucket && symbol != v2::special) {
                             bits = v2::meaning_of(symbol).extra_bits;
                             value = static_cast<std::uint64_t>(static_cast<std::int64_t>(point.code)) &
@@ -184,8 +189,8 @@ __device__ void write_tile(const WriteArguments<T>& a, const WriteTables& tables
     }
 }
 
-template <std::uint32_t axes, bool fits, class T>
-__device__ UnitPlace write_unit(const WriteArguments<T>& a, const WriteTables& tables, std::uint32_t number,
+template <std::uint32_t axes, bool fits>
+__device__ UnitPlace write_unit(const WriteArguments& a, const WriteTables& tables, std::uint32_t number,
                                 WriteUnitMemory<axes, fits>& shared) {
     const auto first_tile = static_cast<std::uint64_t>(number) * v2::tiles_of_unit;
     const auto n_tiles =
