@@ -62,6 +62,7 @@ class Plan:
     options: of pytest.
     commands: by name, what is run besides.
     left_out: names of other commands.
+    lint: options of scripts/lint.
     again: options of this script that give the same plan.
     """
 
@@ -69,6 +70,7 @@ class Plan:
     options: list[str]
     commands: dict[str, str]
     left_out: list[str]
+    lint: list[str]
     again: list[str]
 
 
@@ -82,9 +84,9 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     parts = tiers.read_table()
     commands = {name: command for part in parts.values() for name, command in part.commands.items()}
     if everything:
-        return Plan("everything", ["--all"], commands, [], ["--all"])
+        return Plan("everything", ["--all"], commands, [], [], ["--all"])
     if not ci:
-        return Plan("the quick tests", [], {}, list(commands), [])
+        return Plan("the quick tests", [], {}, list(commands), [], [])
     base = git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}") if since else last_passed()
     if base:
         # not what is not committed: that is not what passes
@@ -103,7 +105,8 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     title = f"the quick tests; the full tests of {change}; slice {number} of the rest"
     options = [*(["--parts", ",".join(touched)] if touched else []), "--slice", str(number)]
     again = ["--ci", *(["--since", base[:12]] if base else []), "--slice", str(number)]
-    return Plan(title, options, chosen, [name for name in commands if name not in chosen], again)
+    lint = ["--since", base, str(number)] if base else []
+    return Plan(title, options, chosen, [name for name in commands if name not in chosen], lint, again)
 
 
 # ---------------------------------------------------------------------------------------------------- running it
@@ -155,7 +158,7 @@ def main() -> None:
     with ThreadPoolExecutor(2) as pool:
         if not options:  # else it may not be needed
             pool.submit(run_logged, "emulator", EMULATOR)  # if that fails, so do the tests, with the reason
-        lint = pool.submit(run_logged, "lint", "scripts/lint")
+        lint = pool.submit(run_logged, "lint", " ".join(["scripts/lint", *plan.lint]))
         results["pytest"] = run_pytest(plan, options)
         took = {"pytest": time.monotonic() - begin}
         # Most commands keep one core busy, so two are run at a time.

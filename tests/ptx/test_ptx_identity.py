@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,19 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
     sources = "".join(path.read_text() for path in CORE_SOURCES.rglob("*.cu"))
     names = set(re.findall(r"\b(\w+_kernel)\(const", sources))
     assert all(any(name in entry for entry in entries) for name in names)
+
+
+@pytest.mark.parametrize(
+    "part", [path.relative_to(CORE_SOURCES).as_posix() for path in sorted(CORE_SOURCES.rglob("*.cu"))]
+)
+def test_the_assembler_takes_them(kernels: Path, part: str, tmp_path: Path) -> None:
+    """ptxas, for the PTX's own architecture; what it makes of them is not run here."""
+    ptx = kernels.parent / "parts" / f"{re.sub('[^a-z0-9]', '_', part)}.ptx"
+    nvcc = re.search(r"^CUSZ_NVCC:FILEPATH=(.+)$", (kernels.parents[1] / "CMakeCache.txt").read_text(), re.MULTILINE)
+    assert nvcc is not None
+    command = [nvcc[1], "-cubin", "-arch=sm_90", "-Xptxas", "-O0", str(ptx), "-o", str(tmp_path / "cubin")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_kernels_of_the_host_can_be_had_again(engine: PtxLibrary, reused: Context, kernels: Path) -> None:
