@@ -165,13 +165,7 @@ def test_the_table_has_every_kernel():
 
 
 def test_no_kernel_spills_registers():
-    """No others than are known to."""
-    spilling = resources.spilling(resources.read())
-    assert set(spilling) <= KNOWN_TO_SPILL
-
-
-#: Kernels that still have to be mended, for architectures that nothing has run on.
-KNOWN_TO_SPILL = {"read_kernel (sm_80)", "read_kernel (sm_90)"}
+    assert resources.spilling(resources.read()) == []
 
 
 @pytest.fixture

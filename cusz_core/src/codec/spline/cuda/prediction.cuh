@@ -373,7 +373,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
     constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
     [[maybe_unused]] constexpr int unrolled = wide ? 1 : Tile::unrolled; // or there would be too much of it
     const Boxes<Tile, wide ? 2 : 1, wide ? 3 : 2> boxes{tile};
-    const TilePlace place = shared.place;
+    const TilePlace& place = shared.place;
     const bool adds_codes = wide && of.curve == v2::Curve::six_points_and_codes;
     const std::uint32_t all = boxes.begin(1u << axes);
     T* const without = value + (adds_codes ? all - boxes.size(0) : 0);
