@@ -496,9 +496,9 @@ def kernels_of(source: str) -> set[str]:
     )
     found = set(names) - {name for *_, name in [*templates, *of_axes]} - {*books, *of_logs}
     for of_type, flags, name in of_axes:
-        types = ("float, ", "double, ") if of_type else ("",)
+        value_types = ("float, ", "double, ") if of_type else ("",)
         of_flags = [(", false", ", true")] * flags.count(",")
-        for t, axes, *given in itertools.product(types, "123", *of_flags):
+        for t, axes, *given in itertools.product(value_types, "123", *of_flags):
             found.add(f"{name}<{t}{axes}u{''.join(given)}>")
     for types in ("float, float", "float, double", "double, double"):  # of values and of their logarithms
         found |= {f"{name}<{types}>" for name in of_logs}
