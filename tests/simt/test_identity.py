@@ -40,6 +40,19 @@ def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tupl
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
 
 
+@pytest.mark.quick("all")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(300,), (20, 30), (9, 10, 12), (2, 3, 10, 12)], ids=str)
+def test_values_at_the_limit(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """A value of so many steps is quantised; the next one beyond is stored as it is."""
+    limit = dtype.type(2**22 if dtype == np.float32 else 2**51)
+    x = support.smooth(shape, dtype)
+    flat = x.reshape(-1)
+    flat[3::17], flat[5::17], flat[8::17] = limit, -limit, np.nextafter(limit, dtype.type(np.inf))
+    info = reused.info_of(check_identity(reused, x, 0.5))
+    assert info.n_unpredictable == flat[8::17].size
+
+
 #: What a kind is there for: what has to be true of an archive of it, and of its tile headers (of version 1).
 REACHED = {
     "smooth": lambda info, all_: info.kind == 1 and set(map(v1.PREDICTOR.of, all_)) & {1, 2, 3},
