@@ -49,7 +49,7 @@ struct DeviceLattice : UnitLattice {
     const T* original; // or coded; null otherwise
 };
 
-// Values as kernels of units have them, which take few as they are: for them, one kernel for both types would do.
+// Values as kernels of units see them. Those only move verbatim ones, so that one kernel serves both types.
 struct UnitValues {
     void* decoded; // the field; or null
     const void* original;

@@ -58,7 +58,7 @@ struct ClippedTile {
     static constexpr std::uint32_t axes = of_axes;
     static constexpr bool is_full = false;
     static constexpr int unrolled = 1;
-    const std::uint32_t* edge; // of TilePlace, in shared memory: registers for what follows from it would be too many
+    const std::uint32_t* edge; // of TilePlace, in shared memory: what follows from it would take too many registers
     __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const {
         return a < axes ? (edge[a] + 1 - (c >> a & 1)) / 2 : edge[a];
     }
