@@ -28,14 +28,25 @@ def library(simt_build: Path) -> PtxLibrary:
 @pytest.fixture(scope="session")
 def kernels(simt_build: Path) -> Path:
     """The kernels' PTX."""
-    with locked(simt_build):
-        command = ["cmake", "--build", str(simt_build), "--target", "ptx_kernels"]
+    build_by_nvcc(simt_build, "ptx_kernels")
+    return simt_build / "ptx" / "kernels.ptx"
+
+
+def build_by_nvcc(build: Path, target: str) -> None:
+    with locked(build):
+        command = ["cmake", "--build", str(build), "--target", target]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
-        if "unknown target 'ptx_kernels'" in done.stdout:
+        if f"unknown target '{target}'" in done.stdout:
             pytest.skip("nvcc is not here")
         pytest.fail(f"{' '.join(command)}\n{done.stdout}")
-    return simt_build / "ptx" / "kernels.ptx"
+
+
+@pytest.fixture(scope="session")
+def assembled(simt_build: Path, kernels: Path) -> list[Path]:
+    """What ptxas makes of each file of them."""
+    build_by_nvcc(simt_build, "ptx_assembled")
+    return sorted((kernels.parent / "parts").glob("*.cubin"))
 
 
 @pytest.fixture

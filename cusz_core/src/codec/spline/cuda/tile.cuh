@@ -415,7 +415,8 @@ __device__ KnownPart known_part(const TilePlace& place, std::uint32_t c, const i
     return {place.begin[along] - x[along], known ? place.end[along] - x[along] : -most_of_column};
 }
 
-// Calls work(tile) with the form of the tile, which is never full if !fits.
+// Calls work(tile) with the form of the tile, which is never full if !fits. place: in shared memory, as a clipped tile
+// refers to it.
 template <std::uint32_t axes, bool fits = true, class Work>
 __device__ auto with_form(const TilePlace& place, const Work& work) {
     if constexpr (fits)
