@@ -85,27 +85,22 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     commands = {name: command for part in parts.values() for name, command in part.commands.items()}
     if everything:
         return Plan("everything", ["--all"], commands, [], [], ["--all"])
-    if not ci:
-        return Plan("the quick tests", [], {}, list(commands), [], [])
     base = git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}") if since else last_passed()
+    if number is None:
+        number = int((git("rev-parse", "HEAD") or "0")[-8:], 16) % tiers.SLICES
+    lint = ["--since", base, str(number)] if base else []
+    if not ci:
+        return Plan("the quick tests", [], {}, list(commands), lint, [])
     if base:
         # not what is not committed: that is not what passes
         touched = tiers.touched(git("diff", "--name-only", base, "HEAD").splitlines(), parts)
         change = f"{', '.join(touched) or 'no part'} (touched since {base[:12]})"
     else:
         touched, change = list(parts), "all parts, because no commit is known that has passed"
-    if number is None:
-        number = int((git("rev-parse", "HEAD") or "0")[-8:], 16) % tiers.SLICES
-    chosen = {
-        name: command
-        for part in parts.values()
-        for name, command in part.commands.items()
-        if part.name in touched or tiers.slice_of_command(name, parts) == number
-    }
+    chosen = tiers.commands_of(number, touched, parts)
     title = f"the quick tests; the full tests of {change}; slice {number} of the rest"
     options = [*(["--parts", ",".join(touched)] if touched else []), "--slice", str(number)]
     again = ["--ci", *(["--since", base[:12]] if base else []), "--slice", str(number)]
-    lint = ["--since", base, str(number)] if base else []
     return Plan(title, options, chosen, [name for name in commands if name not in chosen], lint, again)
 
 

@@ -29,6 +29,7 @@ class Part:
         tests: files and folders of tests.
         together: files and folders of tests that share something expensive, and so are in one slice.
         commands: what is no test of pytest, by name.
+        turns: a change runs one in so many of the commands, by the slice.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Part:
     tests: tuple[str, ...]
     together: tuple[str, ...]
     commands: Mapping[str, str]
+    turns: int
 
     def is_touched_by(self, path: str) -> bool:
         if any(is_within(path, own[1:]) for own in self.paths if own.startswith("!")):
@@ -54,7 +56,7 @@ def read_table(table: Path = TABLE) -> dict[str, Part]:
 
     def made(name: str, part: dict[str, Any]) -> Part:
         paths, tests, together = (tuple(part.get(key, ())) for key in ("paths", "tests", "together"))
-        return Part(name, paths, tests, together, part.get("commands", {}))
+        return Part(name, paths, tests, together, part.get("commands", {}), part.get("turns", 1))
 
     return {name: made(name, part) for name, part in parts.items()}
 
@@ -82,6 +84,19 @@ def slice_of_test(nodeid: str, parts: Mapping[str, Part]) -> int:
 def slice_of_command(name: str, parts: Mapping[str, Part]) -> int:
     """Commands are dealt out one by one, because they take longest."""
     return [name for part in parts.values() for name in part.commands].index(name) % SLICES
+
+
+def commands_of(number: int, touched: Iterable[str], parts: Mapping[str, Part]) -> dict[str, str]:
+    """The commands of a slice, and those of the parts touched whose turn it is."""
+    names = {
+        name for part in touched for i, name in enumerate(parts[part].commands) if (i - number) % parts[part].turns == 0
+    }
+    return {
+        name: command
+        for part in parts.values()
+        for name, command in part.commands.items()
+        if name in names or slice_of_command(name, parts) == number
+    }
 
 
 def cover(sets: Sequence[frozenset[Hashable]]) -> list[int]:

@@ -137,6 +137,7 @@ def test_heads_are_read_and_written_alike(tool: Tool) -> None:
         assert [n for n in {*range(0, len(head), 7), len(head) - 1} if not refused(tool, archive[:n])] == []
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("number", range(8))
 def test_damaged_heads_are_refused(number: int, tool: Tool) -> None:
     archive = heads()[number]

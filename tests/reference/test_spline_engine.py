@@ -72,7 +72,8 @@ def made(folder: Path, isa: str, options: list[str]) -> Codec:
 
 
 WIDEST = instruction_sets()[-1]
-OTHERS = [pytest.param(isa, marks=pytest.mark.full) for isa in instruction_sets()[:-1]]
+# That they do not differ is what tests/contract sees, too.
+OTHERS = [pytest.param(isa, marks=pytest.mark.long) for isa in instruction_sets()[:-1]]
 
 
 @pytest.fixture(scope="module", params=[WIDEST, *OTHERS])
@@ -152,7 +153,7 @@ def test_regions_without_data(dtype: np.dtype, codec: Codec) -> None:
     agree(codec, x, 1e-3, curve=3)
 
 
-@pytest.mark.parametrize("shape", [(20, 40, 70), (131 * 4096,)], ids=str)
+@pytest.mark.parametrize("shape", [(20, 40, 70), pytest.param((131 * 4096,), marks=pytest.mark.full)], ids=str)
 def test_tiles_of_zeros_do_not_count(shape: tuple[int, ...], codec: Codec) -> None:
     """Nor where a sample of the tiles is counted, from 128 on."""
     x = np.zeros(shape, F32)

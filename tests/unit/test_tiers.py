@@ -70,6 +70,16 @@ def test_what_shares_something_expensive_is_in_one_slice() -> None:
     assert len({tiers.slice_of_test(f"{file}::test_{i}", PARTS) for file in files for i in range(20)}) == 1
 
 
+def test_commands_take_turns() -> None:
+    every = [name for part in PARTS.values() for name in part.commands]
+    assert list(PARTS["core"].commands) == ["address sanitizer", "thread sanitizer", "fuzzing", "gcc 11"]
+    for number in range(tiers.SLICES):
+        of_slice, touched = (tiers.commands_of(number, parts, PARTS) for parts in ([], PARTS))
+        assert list(of_slice) == [name for name in every if tiers.slice_of_command(name, PARTS) == number]
+        left_out = {"address sanitizer", "fuzzing"} if number % 2 else {"thread sanitizer", "gcc 11"}
+        assert touched.keys() == {*every} - left_out | of_slice.keys()
+
+
 @given(st.lists(st.frozensets(st.integers(0, 30), max_size=8), max_size=30))
 def test_a_cover_has_every_element_and_no_needless_set(sets: list[frozenset[int]]) -> None:
     chosen = tiers.cover(sets)
