@@ -149,8 +149,22 @@ def test_values_that_are_no_numbers() -> None:
     assert (view.colours(flat) == view.colours(flat)[0, 0]).all()
     largest = view.Picture(np.array([[-1.7e308, 1.7e308]]), of, 1, {}, ())
     assert largest.scaled().tolist() == [[0.0, 1.0]]
+    huge = view.Picture(np.array([[1.7e308, 1.5e308, -np.inf, np.inf]]), of, 1, {}, ())
+    assert view.fitted(huge, 2, 1).values.tolist() == [[pytest.approx(1.6e308), pytest.approx(np.nan, nan_ok=True)]]
     fitted = view.fitted(view.Picture(np.arange(30.0).reshape(5, 6), of, 1, {}, ()), 3, 9)
     assert fitted.values.tolist() == [[3.5, 5.5, 7.5], [15.5, 17.5, 19.5], [24.5, 26.5, 28.5]]
+
+
+def test_means_of_huge_values(tmp_path: Path) -> None:
+    x = np.full((4, 5, 6), 1.7e308)
+    with cz.Writer(tmp_path / "run.bp", eb=0.0) as out, out.step():
+        out.put("U", x)
+    with cz.Reader(tmp_path / "run.bp") as opened:
+        assert (view.picture_of(opened[0], "U", {}, ("z",), 6, 5).values == x[0]).all()
+
+
+def test_sizes_of_complex_numbers_are_drawn(run: Path, cusz_cli: Callable) -> None:
+    assert cusz_cli("view", run, "flow")[1].splitlines()[-1].startswith("|flow| at step 1, z = 2, ")
 
 
 @pytest.mark.parametrize("mode", ["abs", "pw_rel"])

@@ -88,6 +88,23 @@ def test_a_tree(written: Path) -> None:
             assert support.same_bits(tree[f"level_{k}/U"].to_numpy(), picked(tree["level_0/U"], k))
 
 
+def test_names_with_slashes_are_groups_of_a_tree(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor="spline") as out, out.step():
+        for number, name in enumerate(("mesh/E/x", "/mesh/E/y", "mesh/rho", "/top", "U")):
+            out.put(name, X + np.float32(number))
+    with (
+        xarray.open_datatree(tmp_path / "run.bp", engine="cusz") as tree,
+        xarray.open_dataset(tmp_path / "run.bp", engine="cusz", level=1) as data,
+    ):
+        assert set(tree["level_1"].data_vars) == {"U", "top"}
+        assert set(tree["level_1/mesh"].data_vars) == {"rho"}
+        assert set(tree["level_1/mesh/E"].data_vars) == {"x", "y"}
+        for name in data.data_vars:
+            path = f"level_1/{str(name).strip('/')}"
+            assert support.same_bits(tree[path].to_numpy(), data[name].to_numpy())
+            assert set(tree[path].coords) == set(data[name].coords)
+
+
 def test_what_does_not_fit_is_left_out(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
         out.put("A", X)

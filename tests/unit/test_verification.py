@@ -212,3 +212,5 @@ def test_an_error_that_is_not_finite_hides_no_others():
     squares.merge(other)
     assert (squares.largest, squares.not_finite) == (4, 3)
     assert squares.psnr(0, 10, 5) == pytest.approx(20 * math.log10(10 / math.sqrt(25 / 2)))
+    assert math.isnan(other.psnr(0, 10, 5))  # not exact
+    assert verification.SumOfSquares().psnr(0, 10, 5) == math.inf

@@ -359,8 +359,9 @@ class SumOfSquares:
             self.scaled_sum += other.scaled_sum * (other.largest / self.largest) ** 2
 
     def psnr(self, lowest: float, highest: float, count: int) -> float:
+        """In dB, of `count` values between these; infinite if all are exact, NaN if only those are that were kept."""
         if self.scaled_sum == 0.0:
-            return math.inf
+            return math.nan if self.not_finite else math.inf
         half_range = highest / 2 - lowest / 2
         if half_range == 0.0:
             return -math.inf

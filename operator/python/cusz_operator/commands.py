@@ -514,10 +514,11 @@ def _view(options: argparse.Namespace) -> int:
         has_blocks = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         print(view.half_blocks(fitting) if has_colours and has_blocks else view.characters(fitting))
     limits = picture.limits()
-    is_known = (stored >= 0).all() and step.dtype(options.variable).kind != "c"  # of which this is the real part alone
+    is_complex = step.dtype(options.variable).kind == "c"
+    is_known = (stored >= 0).all() and not is_complex  # of which this is the real part alone
     of_all = f" of {size(int(stored.sum()))}" if is_known else ""
     words = [
-        f"{options.variable} at step {number}",
+        f"{f'|{options.variable}|' if is_complex else options.variable} at step {number}",
         *(f"{axis} = {at}" for axis, at in picture.cuts.items()),
         *(f"mean along {axis}" for axis in picture.means),
         f"level {picture.level.number} of 0 to {picture.levels - 1}",

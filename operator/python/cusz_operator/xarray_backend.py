@@ -144,7 +144,8 @@ class CuszBackendEntrypoint(BackendEntrypoint):
     def open_groups_as_dict(  # type: ignore[override]
         self, filename_or_obj: str | os.PathLike[str], **options: Any
     ) -> dict[str, Dataset]:
-        """A dataset for each level, by the names "/level_0" (all values), "/level_1", and so on.
+        """A dataset for each level, by the names "/level_0" (all values), "/level_1", and so on. Variables with a slash
+        in their name are in groups below it: "mesh/E/x" is x of "/level_0/mesh/E".
 
         Args:
             filename_or_obj: the .bp folder.
@@ -153,10 +154,10 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         Raises:
             As `open_dataset`.
         """
-        found = {"/": Dataset(), "/level_0": self.open_dataset(filename_or_obj, **options)}
+        found = {"/": Dataset(), **_groups("/level_0", self.open_dataset(filename_or_obj, **options))}
         for level in itertools.count(1):
             try:
-                found[f"/level_{level}"] = self.open_dataset(filename_or_obj, level=level, **options)
+                found |= _groups(f"/level_{level}", self.open_dataset(filename_or_obj, level=level, **options))
             except _NoSuchLevelError:
                 return found
         raise AssertionError
@@ -174,6 +175,21 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         except TypeError:
             return False
         return path.suffix in (".bp", ".bp4", ".bp5") and (path / "md.idx").is_file()
+
+
+def _groups(name: str, dataset: Dataset) -> dict[str, Dataset]:
+    """A dataset, of this name, without the variables that have a slash in theirs, and their groups."""
+    dataset = dataset.rename({name: str(name).lstrip("/") for name in dataset.data_vars if str(name).startswith("/")})
+    of_group = collections.defaultdict(list)
+    for variable in map(str, dataset.data_vars):
+        if "/" in variable:
+            of_group[variable.rpartition("/")[0]].append(variable)
+    found = {name: dataset.drop_vars([variable for variables in of_group.values() for variable in variables])}
+    for group, variables in of_group.items():
+        own = dataset[variables].rename({variable: variable.rpartition("/")[2] for variable in variables})
+        own.attrs.clear()
+        found[f"{name}/{group}"] = own
+    return found
 
 
 def _open(path: str, mode: str, **options: Any) -> Reader:

@@ -116,11 +116,15 @@ def picture_of(
     start = [nearest.get(axis, 0) for axis in names]
     count = [1 if axis in nearest else n for axis, n in zip(names, level.shape, strict=True)]
     found = step.read(name, start, count, level=level.number)
-    values = (abs(found) if found.dtype.kind == "c" else found).astype(np.float64)
+    with np.errstate(over="ignore"):
+        values = (abs(found) if found.dtype.kind == "c" else found).astype(np.float64)
     values[_are_beyond(step, name, values)] = np.nan
     if found.dtype.kind in "biu":  # which have no NaN, and no coarser levels
         values[~step.coverage(name, start, count)] = np.nan
-    values = values.mean(axis=tuple(map(names.index, averaged)), keepdims=True) if averaged else values
+    if averaged:
+        values, scale = _with_room(values)
+        with np.errstate(invalid="ignore"):
+            values = values.mean(axis=tuple(map(names.index, averaged)), keepdims=True) / scale
     told = {axis: int(level.coordinates[names.index(axis)][at]) for axis, at in nearest.items()}
     plane = values.reshape([level.shape[axis] for axis in shown])
     return Picture(np.atleast_2d(plane), level, n_levels, told, averaged)
@@ -147,6 +151,13 @@ def _are_beyond(step: ReaderStep, name: str, values: NDArray[np.float64]) -> NDA
     room = max(abs(low), abs(high)) if np.isnan(bounds).any() else max(float(bounds.max()), 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.isfinite(values) & ((values < low - 2 * room) | (values > high + 2 * room))
+
+
+def _with_room(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """The values multiplied by a power of two with which their sums do not overflow, and that."""
+    largest = float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
+    scale = 2.0**-64 if largest > 2.0**900 else 1.0
+    return values * scale, scale
 
 
 def _level_for(step: ReaderStep, name: str, wanted: Mapping[int, int]) -> VariableLevel:
@@ -197,13 +208,14 @@ def png(picture: Picture, longest: int) -> bytes:
 def fitted(picture: Picture, columns: int, rows: int) -> Picture:
     """With at most so many values, means of those side by side."""
     factor = max(math.ceil(picture.values.shape[1] / columns), math.ceil(picture.values.shape[0] / rows), 1)
-    values = picture.values
+    values, scale = _with_room(picture.values)
     for axis in (0, 1):
         edges = np.arange(0, values.shape[axis], factor)
         counts = np.diff([*edges, values.shape[axis]])
-        means = np.add.reduceat(values, edges, axis=axis)
+        with np.errstate(invalid="ignore"):
+            means = np.add.reduceat(values, edges, axis=axis)
         values = means / (counts[:, None] if axis == 0 else counts)
-    return dataclasses.replace(picture, values=values)
+    return dataclasses.replace(picture, values=values / scale)
 
 
 def half_blocks(picture: Picture) -> str:
