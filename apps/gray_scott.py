@@ -584,6 +584,56 @@ def array_module(name: str) -> Any:
     return cupy
 
 
+def wants_to_append(comm: MPI.Intracomm, options: argparse.Namespace) -> bool:
+    """Whether there are steps to go on after (collective). Rank 0 looks: other nodes may not see yet what is there."""
+    with agreed(comm, f"--append {options.output}"):
+        found = comm.rank == 0 and options.append and has_steps(options.output)
+    return bool(comm.bcast(found))
+
+
+def set_first_state(comm: MPI.Intracomm, sim: GrayScott, options: argparse.Namespace, append: bool) -> int:
+    """Sets the initial state, or that of --restart (collective). Returns the number of its step."""
+    if options.restart is None:
+        grid = sim.grid
+        with agreed(comm, "initial state"):
+            sim.set_state(*initial_state(grid.size, grid.start, grid.count, options.seed, sim.dtype))
+        return 0
+    with agreed(comm, f"--restart {options.restart}"):
+        expected = physics_attributes(sim.physics, options.seed)
+        first, u, v = read_restart(options.restart, sim.grid, sim.dtype, expected)
+        sim.set_state(u, v)
+        if first >= options.steps and not append:
+            raise AppError(f"--restart {options.restart} is at step {first} already. Give --steps beyond it.")
+    of_rank_0 = comm.bcast(first)
+    with agreed(comm, f"--restart {options.restart}"):
+        if first != of_rank_0:
+            raise AppError(
+                f"--restart {options.restart}: rank 0 sees {of_rank_0} as the last step, rank {comm.rank} {first}. "
+                "Its file system shows nodes different contents: try again later."
+            )
+    return first
+
+
+def open_output(sim: GrayScott, options: argparse.Namespace, append: bool) -> cusz_operator.Writer:
+    """The Writer of the output (collective), with what a restart has to have in common as its attributes."""
+    try:
+        out = cusz_operator.Writer(
+            options.output,
+            sim.grid.cart,
+            eb=options.eb if options.budget_bytes is None else None,
+            budget_bytes=options.budget_bytes,
+            mode=options.mode,
+            engine=options.engine,
+            append=append,
+            progress=False,
+        )
+    except CuszError as error:  # the same on all ranks
+        raise AppError(str(error)) from error
+    for key, value in physics_attributes(sim.physics, options.seed).items():
+        out.attribute(key, value)
+    return out
+
+
 def run(comm: MPI.Intracomm) -> None:
     """The whole program (collective); raises the same AppError on every rank."""
     with agreed(comm, "options"):
@@ -595,56 +645,22 @@ def run(comm: MPI.Intracomm) -> None:
         choose_ranks(options.size, comm.size)
         xp = array_module(options.array)
     cusz_operator.bind_device(comm)
-    grid = make_grid(comm, options.size)
-    dtype = np.dtype({"f32": np.float32, "f64": np.float64}[options.dtype])
-    physics = Physics(feed=options.feed, kill=options.kill)
-    first = 0
-    append = False
-    with agreed(comm, f"--append {options.output}"):
-        if comm.rank == 0:  # other nodes may not see yet what is in the file
-            append = options.append and has_steps(options.output)
-    append = comm.bcast(append)
+    append = wants_to_append(comm, options)
     if append:
         options.restart = options.output
+    grid = make_grid(comm, options.size)
+    dtype = np.dtype({"f32": np.float32, "f64": np.float64}[options.dtype])
     with agreed(comm, f"a grid of {'x'.join(map(str, grid.size))}"):
-        sim = GrayScott(grid, physics, dtype, xp)
-        if options.restart is None:
-            sim.set_state(*initial_state(grid.size, grid.start, grid.count, options.seed, dtype))
-    if options.restart is not None:
-        with agreed(comm, f"--restart {options.restart}"):
-            first, u, v = read_restart(options.restart, grid, dtype, physics_attributes(physics, options.seed))
-            sim.set_state(u, v)
-            if first >= options.steps and not append:
-                raise AppError(f"--restart {options.restart} is at step {first} already. Give --steps beyond it.")
-        of_rank_0 = comm.bcast(first)
-        with agreed(comm, f"--restart {options.restart}"):
-            if first != of_rank_0:
-                raise AppError(
-                    f"--restart {options.restart}: rank 0 sees {of_rank_0} as the last step, rank {comm.rank} {first}. "
-                    "Its file system shows nodes different contents: try again later."
-                )
+        sim = GrayScott(grid, Physics(feed=options.feed, kill=options.kill), dtype, xp)
+    first = set_first_state(comm, sim, options, append)
     if first >= options.steps:
         if comm.rank == 0:
             print(f"{options.output} is at step {first} already: nothing to do", flush=True)
         return
-    writing, writing_raw = Clock(), Clock()
-    try:
-        out = cusz_operator.Writer(
-            options.output,
-            grid.cart,
-            eb=options.eb if options.budget_bytes is None else None,
-            budget_bytes=options.budget_bytes,
-            mode=options.mode,
-            engine=options.engine,
-            append=append,
-            progress=False,
-        )
-    except CuszError as error:  # the same on all ranks
-        raise AppError(str(error)) from error
-    for key, value in physics_attributes(physics, options.seed).items():
-        out.attribute(key, value)
-    reference = RawFile(options.reference, sim) if options.reference is not None else None
 
+    writing, writing_raw = Clock(), Clock()
+    out = open_output(sim, options, append)
+    reference = RawFile(options.reference, sim) if options.reference is not None else None
     progress = Progress(comm.rank, options.progress, options.steps)
     began = time.perf_counter()
     written = 0
@@ -664,10 +680,10 @@ def run(comm: MPI.Intracomm) -> None:
     if reference is not None:
         with writing_raw:
             reference.engine.close()
+
     seconds = comm.allreduce(time.perf_counter() - began, MPI.MAX)
     write_seconds, raw_write_seconds = (comm.allreduce(clock.seconds, MPI.MAX) for clock in (writing, writing_raw))
     variables = [dataclasses.asdict(variable) for variable in out.summary() if variable.name in VARIABLES]
-    raw = sum(variable["raw_bytes"] for variable in variables)
     summary = {
         "size": grid.size,
         "dtype": dtype.name,
@@ -686,6 +702,7 @@ def run(comm: MPI.Intracomm) -> None:
     }
     if comm.rank == 0 and options.summary is not None:
         options.summary.write_text(json.dumps(summary, indent=2) + "\n")
+    raw = sum(variable["raw_bytes"] for variable in variables)
     cells = math.prod(grid.size) * (options.steps - first)
     simulating = max(seconds - write_seconds - raw_write_seconds, 1e-9)
     size, cut = ("x".join(map(str, numbers)) for numbers in (grid.size, grid.ranks))

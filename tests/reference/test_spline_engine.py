@@ -84,7 +84,7 @@ def codec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Codec:
     """With checks for bad memory accesses and undefined behaviour."""
-    options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    options = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]  # it takes longest to compile
     return made(tmp_path_factory.mktemp("checked"), WIDEST, options)
 
 
