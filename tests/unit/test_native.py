@@ -250,10 +250,12 @@ def test_where_no_thread_can_be_started_the_caller_does_the_work():
 def test_threads_by_default():
     code = "import cusz_core; print(cusz_core.default_threads())"
     assert printed(code, OMP_NUM_THREADS="3") == "3"
-    clean = {name: "" for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMI_", "MPI_"))}
+    clean = {name: "" for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMI_", "PALS_", "MPI_"))}
     cores = len(os.sched_getaffinity(0))
     assert printed(code, OMP_NUM_THREADS="", **clean) == str(cores)
-    assert printed(code, OMP_NUM_THREADS="", **clean | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}) == "1"
+    launchers = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+    for name in (*launchers, "PMI_LOCAL_SIZE"):
+        assert printed(code, OMP_NUM_THREADS="", **clean | {name: str(cores)}) == "1", name
     for node, threads in ((0, 1), (1, 1), (2, cores), (3, 1)):
         slurm = {"SLURM_STEP_TASKS_PER_NODE": "7(x2),1,3", "SLURM_NODEID": str(node)}
         assert printed(code, OMP_NUM_THREADS="", **clean | slurm) == str(threads)

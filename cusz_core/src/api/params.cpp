@@ -43,9 +43,10 @@ int tasks_of_slurm() {
     return 0;
 }
 
-// Ranks that a launcher (Open MPI, MPICH and Intel MPI, MVAPICH, SLURM) started on this node; 0 without one.
+// Ranks that a launcher (Open MPI, MPICH and Intel MPI, MVAPICH, HPE Cray's, SLURM) started on this node; 0 without one.
 int ranks_on_node() {
-    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
+    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
+                             "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"})
         if (const int ranks = positive_variable(name)) return ranks;
     return tasks_of_slurm();
 }
