@@ -33,6 +33,15 @@ def test_the_table_names_what_there_is() -> None:
     assert len(set(commands)) == len(commands)
 
 
+def test_every_kernel_concerns_the_tests_of_kernels() -> None:
+    """Of a new codec, too."""
+    kernels = [path for pattern in ("*.cu", "*.cuh") for path in (ROOT / "cusz_core" / "src").rglob(pattern)]
+    assert kernels
+    for file in kernels:
+        path = file.relative_to(ROOT).as_posix()
+        assert tiers.touched([path], PARTS) == ["cuda"], path
+
+
 def test_a_file_that_no_part_has_is_an_error() -> None:
     with pytest.raises(ValueError, match="belongs to no part"):
         tiers.part_of("elsewhere/test_new.py", PARTS.values())
