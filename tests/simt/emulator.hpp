@@ -15,7 +15,8 @@
 //   - an assertion fails, or an address is not mapped (AddressSanitizer finds every access that is out of
 //     bounds, in device and in dynamic shared memory, if everything is built with it).
 // Unwritten memory has a nonzero pattern. Copies between device and pinned memory take effect once the host has waited
-// for them: until then the target holds a pattern, and the source must not change.
+// for them: until then the target holds a pattern, and the source must not change. Memory that is freed on another stream
+// than it was allocated on, before the host has waited for that one, is reported.
 //
 // It cannot detect races that no schedule exposes, nor model the order in which writes become visible on a GPU.
 #pragma once

@@ -61,6 +61,10 @@ public:
         return offset <= bytes_ && bytes <= bytes_ - offset;
     }
 
+    // The stream on which it is allocated, until the host has waited for that, and how much work there was before.
+    std::optional<cudaStream_t> pending;
+    unsigned long number = 0;
+
     // Whether the host can access it.
     void hide() {
         if (std::exchange(shown_, false)) pages_.protect(PROT_NONE);
@@ -285,6 +289,19 @@ void add_work(Runtime& r, cudaStream_t stream) {
     ++r.work_of[stream];
 }
 
+// The host has waited for the allocations for which `which` holds.
+template <class Which>
+void settle(Which&& which) {
+    for (const auto& [address, allocation] : runtime().allocations)
+        if (allocation->pending && which(*allocation)) allocation->pending.reset();
+}
+void settle_all() {
+    settle([](const Allocation&) { return true; });
+}
+void settle_of(cudaStream_t stream) {
+    settle([&](const Allocation& made) { return is_legacy(stream) || made.pending == stream; });
+}
+
 // Completes the copies for which `which` holds.
 template <class Which>
 cudaError_t arrive(Which&& which) {
@@ -303,9 +320,11 @@ cudaError_t arrive(Which&& which) {
     return error;
 }
 cudaError_t arrive_all() {
+    settle_all();
     return arrive([](const Transit&) { return true; });
 }
 cudaError_t arrive_of(cudaStream_t stream) {
+    settle_of(stream);
     return arrive([&](const Transit& copy) {
         return copy.device == device_of(stream) && (is_legacy(stream) || copy.stream == stream);
     });
@@ -315,6 +334,7 @@ cudaError_t arrive_of(cudaStream_t stream) {
 // guarantee.
 cudaError_t arrive_before(cudaEvent_t event) {
     if (!event->recorded) return cudaSuccess;
+    settle([&](const Allocation& made) { return made.number <= *event->recorded; });
     return arrive([&](const Transit& copy) { return copy.number <= *event->recorded; });
 }
 
@@ -634,15 +654,24 @@ cudaError_t cudaFree(void* pointer) {
 }
 // Zero bytes are refused: callers must not rely on what that returns.
 cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t stream) {
-    return api("cudaMallocAsync", [&](Runtime&) {
+    return api("cudaMallocAsync", [&](Runtime& r) {
         if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-        return size == 0 ? cudaErrorInvalidValue : allocate(pointer, size, true);
+        const cudaError_t error = size == 0 ? cudaErrorInvalidValue : allocate(pointer, size, true);
+        if (error != cudaSuccess) return error;
+        Allocation& made = *find(*pointer);
+        made.pending = stream;
+        made.number = r.work;
+        return error;
     });
 }
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
     return api("cudaFreeAsync", [&](Runtime&) {
         if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-        return pointer == nullptr ? cudaErrorInvalidValue : release("cudaFreeAsync", pointer, true);
+        if (pointer == nullptr) return cudaErrorInvalidValue;
+        // Its memory may still be used by work on the other stream that was there before the allocation.
+        if (const Allocation* const made = find(pointer); made != nullptr && made->pending.value_or(stream) != stream)
+            report(cudaSuccess, "simt: memory was freed on a stream before it was allocated on another one\n");
+        return release("cudaFreeAsync", pointer, true);
     });
 }
 cudaError_t cudaMallocHost(void** pointer, std::size_t size) {

@@ -14,6 +14,12 @@ from simt_library import ABS, AUTO, CPU, CUDA, DEVICE, HOST, PLACES, RAW_OVERHEA
 
 PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACES]
 
+#: Orders of threads: as they are numbered, backwards, or drawn from a seed; and how many blocks are under way at once.
+SCHEDULES = [
+    *[(order, 0, blocks) for order in (0, 1) for blocks in (1, 4, 16)],
+    *[(2, seed, blocks) for seed in (1, 2, 3) for blocks in (1, 4, 16)],
+]
+
 # ---- The same as on the CPU
 
 

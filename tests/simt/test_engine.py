@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from simt_checks import (
     PAIRS_OF_PLACES,
+    SCHEDULES,
     Pool,
     check_identity,
     cpu_archive,
@@ -423,11 +424,6 @@ def test_host_memory_outlives_the_device(simt: Library, context: Context, predic
 
 
 # ---- Order of threads and blocks
-
-SCHEDULES = [
-    *[(order, 0, blocks) for order in (0, 1) for blocks in (1, 4, 16)],
-    *[(2, seed, blocks) for seed in (1, 2, 3) for blocks in (1, 4, 16)],
-]
 
 
 @pytest.mark.quick(6)

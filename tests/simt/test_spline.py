@@ -10,9 +10,9 @@ import struct
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from simt_checks import check_identity, cpu_archive, same_as_cpu, status_of_check
+from simt_checks import SCHEDULES, check_identity, cpu_archive, same_as_cpu, status_of_check
 from simt_fields import SPLINE_KINDS as KINDS
-from simt_library import CPU, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Library, Status, dtype_code
+from simt_library import CPU, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Failure, Library, Status, dtype_code
 
 import format_v2
 import spline_kinds
@@ -102,6 +102,48 @@ def test_values_that_are_no_codes(simt: Library, reused: Context, shape: tuple[i
         x[kinds == kind] = value
     x.reshape(-1)[0] = np.inf
     check_identity(reused, x, 1e-3, predictor="spline", fill=40)
+
+
+@pytest.mark.parametrize("archive", [HOST, DEVICE])
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_memory_that_is_given_back_in_the_middle_of_a_call(
+    simt: Library, context: Context, nth: int, archive: str
+) -> None:
+    """Where there is too little for all. (The emulator reports what is freed before it can have been allocated.)"""
+    x = spline_kinds.waves((40, 50, 60), F32)
+    data = cpu_archive(context, x, 1e-3, predictor="spline")
+    decoded = context.decompress(data, x.nbytes, backend=CPU)
+    with (
+        simt.memory(DEVICE, x.nbytes) as field,
+        simt.memory(DEVICE, x) as original,
+        simt.memory(archive, data) as source,
+        simt.memory(archive, x.nbytes + RAW_OVERHEAD) as target,
+    ):
+        simt.fail_call("cudaMallocAsync", nth)
+        context.decompress_into(field, source)
+        assert field.get() == decoded
+        context.release_scratch()
+        simt.fail_call("cudaMallocAsync", nth)
+        if nth == 1:  # for the boxes that the choice is made from
+            with pytest.raises(Failure, match="MEMORY"):
+                context.compress_into(target, original, x.dtype, x.shape, 1e-3, predictor="spline")
+        else:
+            n = context.compress_into(target, original, x.dtype, x.shape, 1e-3, predictor="spline")
+            assert target.get(n) == data
+
+
+@pytest.mark.quick(6)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_schedules(simt: Library, reused: Context, dtype: np.dtype, schedule: tuple[int, int, int]) -> None:
+    simt.set_schedule(*schedule)
+    for shape in ((9000,), (90, 131), (20, 33, 40), (9, 10, 11, 12), (3, 3, 3000)):
+        x = spline_kinds.waves(shape, dtype)
+        check_identity(reused, x, 1e-3, predictor="spline")
+        x += support.integers(x.size, 0, 2, 3).reshape(shape).astype(dtype) / 100
+        x.reshape(-1)[::301] = np.nan
+        x.reshape(-1)[::307] = 1e30
+        check_identity(reused, x, 1e-3, predictor="spline")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -63,6 +63,12 @@ public:
         return value;
     }
 
+    // Gives memory back in the middle of a call, in which the stream may not yet have come to its allocation.
+    template <class Buffers>
+    void make_room(const Buffers& buffers) noexcept {
+        static_cast<void>(cudaStreamSynchronize(stream()));
+        release(buffers);
+    }
     // Gives memory back. If the device is lost, so is its memory.
     template <class Buffers>
     void release(const Buffers& buffers) noexcept {

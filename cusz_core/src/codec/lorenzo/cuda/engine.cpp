@@ -162,10 +162,8 @@ private:
     cudaStream_t stream() const { return queue_.stream(); }
     void done(const char* stage) const { queue_.done(stage); }
 
-    // The memory that holds a batch.
-    void release_batch() {
-        for (DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_}) buffer->release(source_);
-    }
+    // Gives back the memory that holds a batch.
+    void make_room() { queue_.make_room(std::array{&field_, &index_, &payloads_, &states_}); }
 
     // The batch's values on the device: in place, or copied there. kept: the batch already in the buffer.
     template <class T>
@@ -194,7 +192,7 @@ private:
         };
         std::uint64_t layers = tiling.layers(), kept = no_batch;
         // Called before any batch is kept: the first one, of either pass, needs no less memory than those after it.
-        const auto make_room = [&] { release_batch(); };
+        const auto make_room = [&] { this->make_room(); };
         const std::uint64_t max_words = (capacity_bytes - index_bytes) / 4;
         const auto capacity_of = [&](const Batch& batch) {
             return std::min(max_words, batch.n_tiles + batch.n_values * words_of<T>);
@@ -312,7 +310,7 @@ private:
         std::uint64_t layers = std::min(tiling.layers(), most_tiles / of_layer);
         std::uint64_t words_before = 0, checksum = 0;
         std::vector<std::uint16_t> index; // on the host, if there are several batches
-        const auto make_room = [&] { release_batch(); };
+        const auto make_room = [&] { this->make_room(); };
         const auto words_of_batch = [&](const Batch& batch) {
             if (batch.n_tiles == n_tiles) return payload_words;
             if (index.empty()) {

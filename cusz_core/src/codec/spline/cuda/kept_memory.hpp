@@ -45,7 +45,8 @@ public:
             make();
         } catch (const Error& error) {
             if (error.status() != CUSZ_ERROR_MEMORY) throw;
-            release();
+            has_slots_ = has_intervals_ = false;
+            queue.make_room(buffers(*this));
             return false;
         }
         return true;
