@@ -45,8 +45,7 @@ public:
             make();
         } catch (const Error& error) {
             if (error.status() != CUSZ_ERROR_MEMORY) throw;
-            has_slots_ = has_intervals_ = false;
-            queue.make_room(buffers(*this));
+            queue.make_room(emptied());
             return false;
         }
         return true;
@@ -61,12 +60,14 @@ public:
         for (const DeviceBuffer* buffer : buffers(*this)) bytes += buffer->bytes();
         return bytes;
     }
-    void release() {
-        has_slots_ = has_intervals_ = false;
-        queue.release(buffers(*this));
-    }
+    void release() { queue.release(emptied()); }
 
 private:
+    // The buffers, to be given back.
+    std::array<DeviceBuffer*, 5> emptied() {
+        has_slots_ = has_intervals_ = false;
+        return buffers(*this);
+    }
     template <class Table>
     const std::uint32_t* table(DeviceBuffer& buffer, bool& is_there, const Table& values) {
         auto* const memory = buffer.reserve<std::uint32_t>(queue.source, values.size());
