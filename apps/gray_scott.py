@@ -591,13 +591,8 @@ def wants_to_append(comm: MPI.Intracomm, options: argparse.Namespace) -> bool:
     return bool(comm.bcast(found))
 
 
-def set_first_state(comm: MPI.Intracomm, sim: GrayScott, options: argparse.Namespace, append: bool) -> int:
-    """Sets the initial state, or that of --restart (collective). Returns the number of its step."""
-    if options.restart is None:
-        grid = sim.grid
-        with agreed(comm, "initial state"):
-            sim.set_state(*initial_state(grid.size, grid.start, grid.count, options.seed, sim.dtype))
-        return 0
+def restart(comm: MPI.Intracomm, sim: GrayScott, options: argparse.Namespace, append: bool) -> int:
+    """Sets the state of --restart (collective). Returns the number of its step."""
     with agreed(comm, f"--restart {options.restart}"):
         expected = physics_attributes(sim.physics, options.seed)
         first, u, v = read_restart(options.restart, sim.grid, sim.dtype, expected)
@@ -652,7 +647,9 @@ def run(comm: MPI.Intracomm) -> None:
     dtype = np.dtype({"f32": np.float32, "f64": np.float64}[options.dtype])
     with agreed(comm, f"a grid of {'x'.join(map(str, grid.size))}"):
         sim = GrayScott(grid, Physics(feed=options.feed, kill=options.kill), dtype, xp)
-    first = set_first_state(comm, sim, options, append)
+        if options.restart is None:
+            sim.set_state(*initial_state(grid.size, grid.start, grid.count, options.seed, dtype))
+    first = 0 if options.restart is None else restart(comm, sim, options, append)
     if first >= options.steps:
         if comm.rank == 0:
             print(f"{options.output} is at step {first} already: nothing to do", flush=True)

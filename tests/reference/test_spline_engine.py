@@ -72,7 +72,7 @@ def made(folder: Path, isa: str, options: list[str]) -> Codec:
 
 
 WIDEST = instruction_sets()[-1]
-# That they do not differ is what tests/contract sees, too.
+# tests/contract sees, too, that sets do not differ.
 OTHERS = [pytest.param(isa, marks=pytest.mark.long) for isa in instruction_sets()[:-1]]
 
 

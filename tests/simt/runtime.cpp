@@ -295,12 +295,6 @@ void settle(Which&& which) {
     for (const auto& [address, allocation] : runtime().allocations)
         if (allocation->pending && which(*allocation)) allocation->pending.reset();
 }
-void settle_all() {
-    settle([](const Allocation&) { return true; });
-}
-void settle_of(cudaStream_t stream) {
-    settle([&](const Allocation& made) { return is_legacy(stream) || made.pending == stream; });
-}
 
 // Completes the copies for which `which` holds.
 template <class Which>
@@ -320,11 +314,11 @@ cudaError_t arrive(Which&& which) {
     return error;
 }
 cudaError_t arrive_all() {
-    settle_all();
+    settle([](const Allocation&) { return true; });
     return arrive([](const Transit&) { return true; });
 }
 cudaError_t arrive_of(cudaStream_t stream) {
-    settle_of(stream);
+    settle([&](const Allocation& made) { return is_legacy(stream) || made.pending == stream; });
     return arrive([&](const Transit& copy) {
         return copy.device == device_of(stream) && (is_legacy(stream) || copy.stream == stream);
     });

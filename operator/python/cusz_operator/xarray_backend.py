@@ -179,14 +179,15 @@ class CuszBackendEntrypoint(BackendEntrypoint):
 
 def _groups(name: str, dataset: Dataset) -> dict[str, Dataset]:
     """A dataset, of this name, without the variables that have a slash in theirs, and their groups."""
-    dataset = dataset.rename({name: str(name).lstrip("/") for name in dataset.data_vars if str(name).startswith("/")})
-    of_group = collections.defaultdict(list)
+    dataset = dataset.rename({v: str(v).lstrip("/") for v in dataset.data_vars if str(v).startswith("/")})
+    of_group: dict[str, dict[str, str]] = {}  # names in the dataset, and in the group
     for variable in map(str, dataset.data_vars):
-        if "/" in variable:
-            of_group[variable.rpartition("/")[0]].append(variable)
-    found = {name: dataset.drop_vars([variable for variables in of_group.values() for variable in variables])}
-    for group, variables in of_group.items():
-        own = dataset[variables].rename({variable: variable.rpartition("/")[2] for variable in variables})
+        group, slash, last = variable.rpartition("/")
+        if slash:
+            of_group.setdefault(group, {})[variable] = last
+    found = {name: dataset.drop_vars(list(itertools.chain(*of_group.values())))}
+    for group, names in of_group.items():
+        own = dataset[list(names)].rename(names)
         own.attrs.clear()
         found[f"{name}/{group}"] = own
     return found

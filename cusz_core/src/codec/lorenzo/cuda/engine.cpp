@@ -27,27 +27,6 @@ struct Batch {
           n_values(tiling.first_value(first_layer + layers) - first_value) {}
 };
 
-// Calls reserve(batch), then use(batch), for the whole field. If reserve runs out of memory, calls make_room() and
-// retries with batches of half as many layers.
-template <class MakeRoom, class Reserve, class Use>
-void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeRoom& make_room, const Reserve& reserve,
-                const Use& use) {
-    for (std::uint64_t layer = 0; layer < tiling.layers();) {
-        const std::uint64_t layers = std::min(layers_at_once, tiling.layers() - layer);
-        const Batch batch(tiling, layer, layers);
-        try {
-            reserve(batch);
-        } catch (const Error& error) {
-            if (error.status() != CUSZ_ERROR_MEMORY || layers == 1) throw;
-            make_room();
-            layers_at_once = (layers + 1) / 2;
-            continue;
-        }
-        use(batch);
-        layer += layers;
-    }
-}
-
 const char* text_of(TileError error) {
     switch (error) {
     case TileError::head_or_length: return "bad tile header or length";
@@ -162,8 +141,26 @@ private:
     cudaStream_t stream() const { return queue_.stream(); }
     void done(const char* stage) const { queue_.done(stage); }
 
-    // Gives back the memory that holds a batch.
-    void make_room() { queue_.make_room(std::array{&field_, &index_, &payloads_, &states_}); }
+    // Calls reserve(batch), then use(batch), for the whole field. If reserve runs out of memory, gives back what holds a
+    // batch, and retries with batches of half as many layers. That is before any batch is kept: the first one, of either
+    // pass, needs no less memory than those after it.
+    template <class Reserve, class Use>
+    void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const Reserve& reserve, const Use& use) {
+        for (std::uint64_t layer = 0; layer < tiling.layers();) {
+            const std::uint64_t layers = std::min(layers_at_once, tiling.layers() - layer);
+            const Batch batch(tiling, layer, layers);
+            try {
+                reserve(batch);
+            } catch (const Error& error) {
+                if (error.status() != CUSZ_ERROR_MEMORY || layers == 1) throw;
+                queue_.make_room(std::array{&field_, &index_, &payloads_, &states_});
+                layers_at_once = (layers + 1) / 2;
+                continue;
+            }
+            use(batch);
+            layer += layers;
+        }
+    }
 
     // The batch's values on the device: in place, or copied there. kept: the batch already in the buffer.
     template <class T>
@@ -191,8 +188,6 @@ private:
             return TileBatch{tiling, batch.first_tile, batch.n_tiles, batch.first_value};
         };
         std::uint64_t layers = tiling.layers(), kept = no_batch;
-        // Called before any batch is kept: the first one, of either pass, needs no less memory than those after it.
-        const auto make_room = [&] { this->make_room(); };
         const std::uint64_t max_words = (capacity_bytes - index_bytes) / 4;
         const auto capacity_of = [&](const Batch& batch) {
             return std::min(max_words, batch.n_tiles + batch.n_values * words_of<T>);
@@ -222,7 +217,7 @@ private:
         done("resolve_bound");
 
         const Sample sample(n_tiles, coding.r);
-        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
+        in_batches(tiling, layers, reserve, [&](const Batch& batch) {
             const T* const values = field_of<T>(field, batch, kept);
             count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.model.counts()},
                           stream());
@@ -235,7 +230,7 @@ private:
         typename Workspace<T>::Fetched found;
         std::uint64_t words = 0; // of the previous batches
         bool is_raw = false;
-        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
+        in_batches(tiling, layers, reserve, [&](const Batch& batch) {
             if (is_raw) return;
             const std::uint64_t capacity = std::min(max_words - words, capacity_of(batch));
             const CompressArguments<T> a{
@@ -310,7 +305,6 @@ private:
         std::uint64_t layers = std::min(tiling.layers(), most_tiles / of_layer);
         std::uint64_t words_before = 0, checksum = 0;
         std::vector<std::uint16_t> index; // on the host, if there are several batches
-        const auto make_room = [&] { this->make_room(); };
         const auto words_of_batch = [&](const Batch& batch) {
             if (batch.n_tiles == n_tiles) return payload_words;
             if (index.empty()) {
@@ -333,7 +327,7 @@ private:
             if (!from_device) payloads_.reserve<std::uint32_t>(source_, words_of_batch(batch));
             states_.reserve<std::uint64_t>(source_, states_of(batch) + starts_of(batch));
         };
-        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
+        in_batches(tiling, layers, reserve, [&](const Batch& batch) {
             const std::uint64_t words = words_of_batch(batch);
             const bool padded = n_tiles % 2 != 0 && batch.first_tile + batch.n_tiles == n_tiles;
             const std::byte* const own_index = body + 2 * batch.first_tile;

@@ -45,7 +45,8 @@ public:
             make();
         } catch (const Error& error) {
             if (error.status() != CUSZ_ERROR_MEMORY) throw;
-            queue.make_room(emptied());
+            forget_tables();
+            queue.make_room(buffers(*this));
             return false;
         }
         return true;
@@ -60,14 +61,13 @@ public:
         for (const DeviceBuffer* buffer : buffers(*this)) bytes += buffer->bytes();
         return bytes;
     }
-    void release() { queue.release(emptied()); }
+    void release() {
+        forget_tables();
+        queue.release(buffers(*this));
+    }
 
 private:
-    // The buffers, to be given back.
-    std::array<DeviceBuffer*, 5> emptied() {
-        has_slots_ = has_intervals_ = false;
-        return buffers(*this);
-    }
+    void forget_tables() { has_slots_ = has_intervals_ = false; }
     template <class Table>
     const std::uint32_t* table(DeviceBuffer& buffer, bool& is_there, const Table& values) {
         auto* const memory = buffer.reserve<std::uint32_t>(queue.source, values.size());
