@@ -211,7 +211,7 @@ def count_here(folder: Path) -> list[dict[str, Any]]:
     from simt_library import CPU, DEVICE, REL, Context
 
     ptx = folder / "ptx/kernels.ptx"
-    library, sources = PtxLibrary(folder / "lib/libcusz_core.so.0"), source_lines(ptx.read_text())
+    library, sources = PtxLibrary(folder / "ptx/lib/libcusz_core.so.0"), source_lines(ptx.read_text())
     calls: list[dict[str, Any]] = []
 
     def counted(field: str, direction: str, values: int) -> None:
@@ -301,7 +301,7 @@ def build(commit: str, builds: Path) -> Path:
     cmake = str(VENV / "bin/cmake") if (VENV / "bin/cmake").exists() else "cmake"
     say(f"building {commit}")
     run([cmake, "-S", SIMT, "-B", folder, f"-DCUSZ_SIMT_CORE={kept / 'cusz_core'}"], what, remedy)
-    run([cmake, "--build", folder, "--parallel", "2", "--target", "simt_cusz_core", "ptx_kernels"], what, remedy)
+    run([cmake, "--build", folder, "--parallel", "2", "--target", "ptx_cusz_core", "ptx_kernels"], what, remedy)
     registers = folder / "registers.json"
     if not registers.exists():
         registers.write_text(json.dumps(registers_of(kept)))

@@ -20,7 +20,7 @@ import support
 from cusz_core import backends
 
 PROGRAM = Path(hostile.__file__)
-MUTANTS, SPLINE_MUTANTS = 1000, 600  # random ones, of each archive of version 1, and of version 2
+MUTANTS, SPLINE_MUTANTS = 500, 300  # random ones, of each archive of version 1, and of version 2
 ALL_CASES = [*hostile.CASES, *hostile.SPLINE_CASES]
 
 

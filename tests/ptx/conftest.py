@@ -22,17 +22,18 @@ from support import locked  # noqa: E402
 
 @pytest.fixture(scope="session")
 def library(simt_build: Path) -> PtxLibrary:
-    return PtxLibrary(simt_build / "lib" / "libcusz_core.so.0")
+    build_target(simt_build, "ptx_cusz_core")
+    return PtxLibrary(simt_build / "ptx" / "lib" / "libcusz_core.so.0")
 
 
 @pytest.fixture(scope="session")
 def kernels(simt_build: Path) -> Path:
     """The kernels' PTX."""
-    build_by_nvcc(simt_build, "ptx_kernels")
+    build_target(simt_build, "ptx_kernels")
     return simt_build / "ptx" / "kernels.ptx"
 
 
-def build_by_nvcc(build: Path, target: str) -> None:
+def build_target(build: Path, target: str) -> None:
     with locked(build):
         command = ["cmake", "--build", str(build), "--target", target]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -45,7 +46,7 @@ def build_by_nvcc(build: Path, target: str) -> None:
 @pytest.fixture(scope="session")
 def assembled(simt_build: Path, kernels: Path) -> list[Path]:
     """What ptxas makes of each file of them."""
-    build_by_nvcc(simt_build, "ptx_assembled")
+    build_target(simt_build, "ptx_assembled")
     return sorted((kernels.parent / "parts").glob("*.cubin"))
 
 

@@ -16,7 +16,7 @@ from ptx_reference import Spec, bits_of, from_bits, spec_of, to_bits
 from ptx_writing import HEAD, kernel, of_lanes, statements
 from simt_library import DEVICE
 
-pytestmark = pytest.mark.simt
+pytestmark = [pytest.mark.simt, pytest.mark.full]
 
 THREADS = 512
 #: What is not of single lanes' registers, and has tests of its own below or in test_ptx_machine.py.

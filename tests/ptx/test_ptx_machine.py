@@ -14,7 +14,7 @@ from ptx_library import Counts, PtxError, PtxLibrary
 from ptx_writing import HEAD, kernel, statements
 from simt_library import DEVICE
 
-pytestmark = pytest.mark.simt
+pytestmark = [pytest.mark.simt, pytest.mark.full]
 
 #: Where a thread keeps its result, %r1, a word: the kernel's first parameter, and its number.
 PLACE = ("mul.wide.u32 %d10, %r0, 4", "add.s64 %d10, %d10, %d0")
