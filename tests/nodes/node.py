@@ -8,6 +8,7 @@ because the kernel ends all processes of a PID namespace with its process 1.
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import json
 import os
@@ -91,9 +92,10 @@ class Sessions:
         self.events.register(session, selectors.EVENT_READ, lambda: self.end(pid))
 
     def end(self, pid: int) -> None:
-        """Ends a command whose session was closed from outside."""
-        self._close(pid)
-        os.killpg(pid, signal.SIGKILL)
+        """Ends a command whose session was closed from outside, unless it has just ended by itself."""
+        if pid in self._of_pid:
+            self._close(pid)
+            os.killpg(pid, signal.SIGKILL)
 
     def reap(self, signals: bytes) -> None:
         """After such signals: takes note of processes that have ended, orphans among them, and tells those who wait."""
@@ -106,7 +108,8 @@ class Sessions:
                 return
             if pid in self._of_pid:
                 code = os.waitstatus_to_exitcode(status)
-                self._of_pid[pid].send(bytes([code if code >= 0 else 128 - code]), socket.MSG_NOSIGNAL)
+                with contextlib.suppress(ConnectionError):  # whoever started it may have left
+                    self._of_pid[pid].send(bytes([code if code >= 0 else 128 - code]), socket.MSG_NOSIGNAL)
                 self._close(pid)
 
     def _close(self, pid: int) -> None:
@@ -137,8 +140,7 @@ def main() -> None:
     sessions.events.register(outside, selectors.EVENT_READ, sys.exit)
     while True:
         for key, _ in sessions.events.select():
-            if key.fileobj in sessions.events.get_map():  # else the event before has closed it
-                key.data()
+            key.data()
 
 
 if __name__ == "__main__":

@@ -56,6 +56,35 @@ def test_nothing_is_left_of_a_cluster(start: Callable) -> None:
     assert now == own
 
 
+ENDED = """
+import json, os, select, socket, sys
+sys.path.insert(0, sys.argv[1])
+import node
+path = sys.argv[2]
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(path)
+listener.listen()
+sessions = node.Sessions(listener)
+outside = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+outside.connect(path)
+asked = {"words": ["true"], "env": dict(os.environ), "folder": "/"}
+socket.send_fds(outside, [json.dumps(asked).encode()], [0, 1, 2])
+sessions.accept()
+(key,) = [key for key in sessions.events.get_map().values() if key.fileobj is not listener]
+os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # it has ended, which the node does not know yet
+outside.close()
+select.select([key.fileobj], [], [])
+sessions.reap(b"")
+key.data()  # this was in the same round of events
+"""
+
+
+def test_a_command_that_ends_while_it_is_left_does_not_end_its_node(tmp_path: Path) -> None:
+    """Whoever had started it waits no longer."""
+    command = [sys.executable, "-c", ENDED, TESTS / "nodes", tmp_path / "socket"]
+    subprocess.run(command, check=True, timeout=60)
+
+
 KILLED = """
 import os, sys, time
 sys.path[:0] = sys.argv[1:3]
