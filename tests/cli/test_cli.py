@@ -90,7 +90,8 @@ def test_raw_there_and_back(run, folder):
 
 def test_directories_have_other_commands(run, folder):
     (folder / "run.bp").mkdir()
-    for command in (["tune", "run.bp"], ["compress", "run.bp", "--eb", 1]):
+    verify, decompress = ["verify", "d.raw", "run.bp"], ["decompress", "run.bp", "-o", "x.npy"]
+    for command in (["tune", "run.bp"], ["compress", "run.bp", "--eb", 1], verify, decompress):
         code, _, err = run(*command)
         assert code == 2
         assert "run.bp is a directory, not one field: cusz --help lists commands for those" in err

@@ -484,9 +484,26 @@ def test_what_a_configuration_asks_for_in_vain(engine: str, tmp_path: Path) -> N
     assert problems == [
         f"{run}: there is no variable 't' (there is 'T'): {missing}",
         f"{run}: there is no variable 'U ' (there is 'U'): {missing}",
-        f"{run}: variable 'noise': 2 of 2 blocks are stored raw: too small, incompressible within the bound, or none: "
-        "none of the variable is compressed",
+        f"{run}: variable 'noise': 2 of 2 blocks are stored raw: too small, incompressible within the bound, or with "
+        "bound 0: none of the variable is compressed",
     ]
+
+
+def test_an_operation_for_one_value_of_each_rank(engine: str, tmp_path: Path) -> None:
+    """ADIOS2 reads it as a global array with a block of one value for each."""
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+    xml.write_text(config(f'<engine type="{engine}"/>' + compressed("own")), encoding="utf-8")
+    adios = adios2.Adios(str(xml))
+    io = adios.declare_io("simulation")
+    value = io.define_variable("own", np.zeros(1), [adios2.LocalValueDim], [], [])
+    out = io.open(str(run), adios2.Mode.Write)
+    out.begin_step()
+    out.put(value, np.ones(1), adios2.Mode.Sync)
+    out.end_step()
+    out.close()
+    (problem,) = cusz_operator.check(run, xml).problems
+    assert "1 of 1 blocks are not compressed" in problem
+    assert "LocalValueDim" in problem or "a single value, which no operator compresses" in problem
 
 
 def test_an_operation_for_a_single_value(engine: str, tmp_path: Path) -> None:

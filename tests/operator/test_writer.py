@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -1154,3 +1155,32 @@ def test_what_adios2_wrote_alone_cannot_be_continued_compressed(engine: Any, tmp
         first, last = (step for step in run if "n" in step)
         assert np.array_equal(last.read("n"), first.read("n"))
         assert np.abs(last.read("new") - x).max() <= 1e-3
+
+
+EMPTY_STEPS = """
+import sys
+import numpy as np
+import cusz_operator as cz
+with cz.Reader(sys.argv[1]) as run:
+    print([(step.variables, step.read("u").tolist() if "u" in step.variables else None) for step in run])
+with cz.Reader(sys.argv[1]) as run:
+    print([run[i].variables for i in range(len(run))])
+print([(own.name, own.steps) for own in cz.inspect_variables(sys.argv[1])])
+"""
+
+
+def test_steps_without_variables(engine: Any, tmp_path: Path) -> None:
+    """ADIOS2 cannot read a file of BP4 that has one between others, and ends the process (2.12)."""
+    for name, how_many in {"first": (0, 1), "between": (1, 0, 0, 2), "last": (1, 0)}.items():
+        path = tmp_path / f"{name}.bp"
+        for append in (False, True):
+            with cz.Writer(path, eb=1e-3, engine=engine, append=append) as out:
+                for n in how_many:
+                    with out.step():
+                        if n:
+                            out.put("u", np.full(8, n, np.float32))
+        said = support.run([sys.executable, "-c", EMPTY_STEPS, path]).stdout.splitlines()
+        there = [i for i, n in enumerate(2 * how_many) if n]
+        assert said[0] == str([(["u"], [float(n)] * 8) if n else ([], None) for n in 2 * how_many])
+        assert said[1] == str([["u"] if n else [] for n in 2 * how_many])
+        assert said[2] == str([("u", tuple(there))])

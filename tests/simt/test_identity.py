@@ -254,6 +254,23 @@ def test_pairs_of_zeros_in_rows_of_odd_length(
             assert v1.FINE_MASK.of(header) == (pairs > 256)  # of 512 subgroups
 
 
+@pytest.mark.parametrize("before", [0, 4096])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_pairs_of_zeros_in_a_line_of_odd_length(simt: Library, reused: Context, dtype: np.dtype, before: int) -> None:
+    """The same: a fine mask would save 65 values for 64 bits, and is tried if more than 32 pairs are zero."""
+    for pairs in (32, 33):
+        x = np.zeros(before + 505, dtype)
+        last = x[before:]
+        last[64:504] = support.integers(440, 3, 9) * (support.integers(440, 0, 2, 1) * 2 - 1)
+        if pairs == 33:
+            last[502:504] = 0
+        assert zero_pairs(last) == pairs
+        archive = check_identity(reused, x, 0.5, predictor="lorenzo")
+        *_, header = tile_headers(archive, reused.info_of(archive))
+        assert v1.PREDICTOR.of(header) == 0
+        assert v1.FINE_MASK.of(header) == (pairs > 32)
+
+
 @pytest.mark.parametrize("shape", [(4096,), (64, 64), (8, 16, 32), (16, 16, 16)], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_fine_mask_must_pay(simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]) -> None:

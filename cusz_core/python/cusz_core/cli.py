@@ -227,6 +227,7 @@ def _compress(options: argparse.Namespace) -> int:
 
 def _decompress(options: argparse.Namespace) -> int:
     source: Path = options.archive
+    _require_file(source)
     output: Path | None = options.output
     if output is None:
         if source.suffix != SUFFIX:
@@ -296,6 +297,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    _require_file(options.archive)
     archive = options.archive.read_bytes()
     info = inspect(archive)
     shape, dtype = options.shape, options.dtype
@@ -421,13 +423,17 @@ def _devices(options: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------------------------------------- files
 
 
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory, not one field: cusz --help lists commands for those")
+
+
 def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) -> NDArray[Any]:
     if path.suffix == ".npy":
         if shape is not None or dtype is not None:
             raise UsageError(f"--shape and --dtype are for raw files; {path} has its own")
         return read_npy(path)
-    if path.is_dir():
-        raise UsageError(f"{path} is a directory, not one field: cusz --help lists commands for those")
+    _require_file(path)
     if shape is None or dtype is None:
         raise UsageError(f"{path} is not a .npy file: give --shape (such as 256x256x256) and --dtype (f32 or f64)")
     value_bytes = DTYPES[dtype].itemsize

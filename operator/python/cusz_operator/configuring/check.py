@@ -285,7 +285,9 @@ def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None]
         why.append(f"{n_plain} of {len(full)} blocks are stored uncompressed, because the plugin failed")
         problems.append(why[-1])
     if n_raw:
-        why.append(f"{n_raw} of {len(full)} blocks are stored raw: too small, incompressible within the bound, or none")
+        why.append(
+            f"{n_raw} of {len(full)} blocks are stored raw: too small, incompressible within the bound, or with bound 0"
+        )
         if n_raw == len(full) and is_asked and asked is not None and asked[name]:
             problems.append(f"{why[-1]}: none of the variable is compressed")
     if ours and asked is not None and not is_asked:
@@ -306,6 +308,11 @@ def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_ask
     if all(block["count"] == () for block in blocks):
         why = "a single value, which no operator compresses"
         return f"{why}: with an operation, BP5 refuses the second step" if is_asked else why
+    if is_asked and all(block["count"] == (1,) for block in blocks):
+        return (
+            "its blocks are of one value each: if the program writes one value of each rank (LocalValueDim), no "
+            "operator compresses it, and with an operation BP5 refuses the second step"
+        )
     if is_asked:
         return (
             "they were written without this configuration, or the program gives DeclareIO another name than this IO's"

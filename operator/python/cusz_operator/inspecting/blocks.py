@@ -145,6 +145,7 @@ class _Step(NamedTuple):
         counted: the number by which the engine knows it.
         io, engine: ADIOS2's.
         variables: how ADIOS2 describes them, by name, without block tables.
+        selected: handles of variables of which a block is selected, by name.
     """
 
     number: int
@@ -152,6 +153,13 @@ class _Step(NamedTuple):
     io: Any
     engine: Any
     variables: dict[str, dict[str, str]]
+    selected: dict[str, Any]
+
+    def deselect(self) -> None:
+        """Selects block 0. If the next step has fewer blocks than the one that was selected, ADIOS2 ends the process
+        when it is asked for its variables (BP4)."""
+        for variable in self.selected.values():
+            variable.set_block_selection(0)
 
 
 class OpenFile:
@@ -250,7 +258,9 @@ class OpenFile:
         with self._opened(self.adios2.Mode.Read) as (io, engine):
             while (number := self._next(engine)) is not None:
                 if wanted is None or number in wanted:
-                    yield _Step(number, number, io, engine, self._variables(io))
+                    step = _Step(number, number, io, engine, self._variables(io), {})
+                    yield step
+                    step.deselect()
                 self._end_step(engine)
                 if wanted is not None and number >= max(wanted, default=0):
                     return
@@ -261,7 +271,7 @@ class OpenFile:
             n_steps = int(engine.steps())
         for number in range(n_steps) if wanted is None else sorted(wanted):
             with self._opened(self.adios2.Mode.ReadRandomAccess, {"SelectSteps": str(number)}) as (io, engine):
-                yield _Step(number, 0, io, engine, self._variables(io))
+                yield _Step(number, 0, io, engine, self._variables(io), {})
 
     @contextlib.contextmanager
     def _opened(self, mode: Any, parameters: Mapping[str, str] | None = None) -> Iterator[tuple[Any, Any]]:
@@ -407,7 +417,8 @@ class Part:
         if table is None:
             self._places_are_known = False
             with calling_adios2(f"tell the blocks of {self.name!r}"):
-                counts = counts_of_blocks(self._opened.io.inquire_variable(self.name))
+                variable = self._opened.selected[self.name] = self._opened.io.inquire_variable(self.name)
+                counts = counts_of_blocks(variable)
             blocks = [Block({**of_variable, "block": i, "count": count}) for i, count in enumerate(counts)]
             for block in blocks:
                 if math.prod(block["count"]) == 0:
@@ -474,6 +485,7 @@ class Part:
             if variable is None:
                 variable = self._handles[selection] = self._opened.io.inquire_variable(self.name)
             if selection is not _Selection.ELEMENT:
+                self._opened.selected[self.name] = variable
                 variable.set_block_selection(block["block"])
             if selection is _Selection.ELEMENT_OF_BLOCK:
                 variable.set_selection([[0] * len(count), ones])

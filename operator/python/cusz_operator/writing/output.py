@@ -214,6 +214,11 @@ class Output:
         content = value.value if is_text else np.array([value.value])
         self._engine.put(variable, content, self._adios2.Mode.Sync)
 
+    def put_nothing(self) -> None:
+        """For a step without variables, on rank 0: ADIOS2 cannot read a BP4 file that has one between others."""
+        if self._engine_name == "BP4":
+            self.put_value(Value(blocktable.table_name(""), np.float64(0)))
+
     def put_table(self, name: str, rows: NDArray[np.float64], before: int, blocks: int) -> None:
         """Puts rows of the block table of a variable.
 

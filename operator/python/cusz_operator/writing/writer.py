@@ -648,6 +648,8 @@ class Writer:
                 output.put(of, made)  # in an order that a Reader knows (datafiles.py)
             for value in agreed.values.values():  # on rank 0
                 output.put_value(value)
+            if not agreed.arrays and not agreed.values and self._ranks.rank == 0:
+                output.put_nothing()
             for name, rows in agreed.layout.tables().items():
                 before = int(agreed.layout.before[agreed.layout.names.index(name)])
                 output.put_table(name, rows, before, totals[name].blocks)
