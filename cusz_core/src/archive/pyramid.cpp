@@ -54,6 +54,7 @@ Extents extents_of(int ndim, const std::uint64_t* shape) { return Tiling::by_axi
 Pyramid::Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed) {
     Extents extent = extents_of(ndim, shape); // by axis of the field, as the following
     Extents field_stride = strides_of(extent);
+    lattices.reserve(8); // mostly enough
     for (;;) {
         Lattice lattice;
         const std::uint32_t of_mask = axes_to_halve(extent, allowed[std::min<std::size_t>(lattices.size(), 2)]);

@@ -105,6 +105,11 @@ void for_points_of_box(const Extents& extent, const Extents& stride, const Use& 
 // Copies a box of points of a field, with these strides, to where they follow each other.
 template <class T>
 void gather_box(const T* from, const Extents& extent, const Extents& stride, T* to) {
+    const std::uint64_t plane = extent[0] * extent[1], all = plane * extent[2] * extent[3];
+    if (stride == Extents{1, extent[0], plane, plane * extent[2]}) {
+        std::copy_n(from, all, to);
+        return;
+    }
     for_points_of_box(extent, stride, [&](std::uint64_t n, std::uint64_t at) { to[n] = from[at]; });
 }
 

@@ -13,15 +13,19 @@ constexpr std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uin
     return size / part * whole + size % part * whole / part;
 }
 
+// Bytes of the archive of version 1 of a field whose index and tiles have at least so many.
+std::uint64_t least_lorenzo_bytes(const Layout& field, const Coding& coding, std::uint64_t of_tiles = 0);
+
 // Bytes of the archive of version 1 of a field, from n boxes of it, one after the other in memory. coding: with bound and
-// step settled.
+// step settled. If it turns out to be more than `enough`, any number above that.
 template <class T>
 std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding, const Layout& box, const T* boxes,
-                                      std::uint64_t n, Tile<T>& tile);
+                                      std::uint64_t n, std::uint64_t enough, Tile<T>& tile);
 
 extern template std::uint64_t estimated_lorenzo_bytes<float>(const Layout&, const Coding&, const Layout&, const float*,
-                                                             std::uint64_t, Tile<float>&);
+                                                             std::uint64_t, std::uint64_t, Tile<float>&);
 extern template std::uint64_t estimated_lorenzo_bytes<double>(const Layout&, const Coding&, const Layout&,
-                                                              const double*, std::uint64_t, Tile<double>&);
+                                                              const double*, std::uint64_t, std::uint64_t,
+                                                              Tile<double>&);
 
 } // namespace cusz::cpu

@@ -41,7 +41,7 @@ public:
         std::vector<std::uint64_t> w(counts_);
         for (std::int32_t code = -span; code < span; ++code) {
             const auto at = static_cast<std::size_t>(code + span);
-            w[alphabet_.symbol(code)] += small_[at] + small_[at + 2 * span];
+            if (const std::uint64_t n = small_[at] + small_[at + 2 * span]; n > 0) w[alphabet_.symbol(code)] += n;
         }
         make_weights(w, sample, alphabet_);
         return w;

@@ -142,11 +142,16 @@ public:
         take(best_, estimate(best_));
     }
 
+    // So far; what is tried later takes no more.
+    Choice chosen() const {
+        constexpr std::uint64_t of_head = 24, of_map = 200; // about
+        const std::uint64_t of_units = scaled(of_best_.bits / 8, values_, boxes_.number() * boxes_.values());
+        return {best_, of_head + of_units + (is_small_ ? 0 : std::min(of_map, of_units / 4))};
+    }
     // most: more bytes than this are too many, so that it does not matter how to interpolate if there are far more.
     Choice choose(std::uint64_t most) {
         if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else see about axes
-        const Pyramid pyramid(of_box_.layout.ndim, of_box_.layout.shape.data(), best_.axes);
-        if (pyramid.lattices[0].n_active == 1) {
+        if (of_best_.finest.n_active == 1) {
             attempt_linear();
             return chosen();
         }
@@ -183,11 +188,6 @@ private:
         take(how, other);
         return true;
     }
-    Choice chosen() const {
-        constexpr std::uint64_t of_head = 24, of_map = 200; // about
-        const std::uint64_t of_units = scaled(of_best_.bits / 8, values_, boxes_.number() * boxes_.values());
-        return {best_, of_head + of_units + (is_small_ ? 0 : std::min(of_map, of_units / 4))};
-    }
     Interpolation with_curve(v2::Curve curve) const {
         Interpolation how = best_;
         how.curve = static_cast<std::uint32_t>(curve);
@@ -215,8 +215,7 @@ private:
     void leave_axes_out() {
         std::uint32_t left_out = 0;
         for (bool better = true; better;) {
-            const Pyramid pyramid(of_box_.layout.ndim, of_box_.layout.shape.data(), best_.axes);
-            const Lattice& finest = pyramid.lattices[0];
+            const Lattice finest = of_best_.finest;
             std::uint32_t active = 0;
             for (std::uint32_t a = 0; a < finest.n_active; ++a) active |= 1u << finest.axis[a];
             const std::optional<std::uint32_t> roughest = roughest_of(active, is_small_ ? 8 : 6);

@@ -84,11 +84,14 @@ private:
         const T* const sample = boxes.read(engine, front, read, sample_);
         if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values()) return true;
         std::uint64_t others = std::uint64_t{1} << 62;
-        if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
+        Chooser<T> chooser(engine, front, boxes, sample);
+        const std::uint64_t so_far = chooser.chosen().bytes;
+        if (coding.predictor == CUSZ_PREDICTOR_AUTO && so_far >= least_lorenzo_bytes(layout, coding)) {
             if (!tile) tile = std::make_unique<Tile<T>>();
-            others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(), *tile);
+            others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(), so_far,
+                                             *tile);
         }
-        const Choice choice = Chooser<T>(engine, front, boxes, sample).choose(others);
+        const Choice choice = chooser.choose(others);
         coding.interpolation = choice.how;
         return choice.bytes < others;
     }

@@ -436,7 +436,7 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
     const bool is_one_unit = front.layout.values <= v2::max_values_of_small_lattices;
     if (!counts_) counts_ = std::make_unique<v2::Counts>();
     *counts_ = {};
-    Estimate estimate;
+    Estimate estimate{.finest = pyramid.lattices[0]};
     const auto code = [&](std::size_t i, std::uint64_t t, const T* field) {
         const UnitRecord::Mark mark = record.mark();
         if (kernels(is_one_unit).code(coded.coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), record))

@@ -53,6 +53,7 @@ public:
     struct Estimate {
         std::uint64_t bits = 0;   // of its units, about
         std::uint32_t preset = 0; // without a map
+        Lattice finest{};
     };
     // Of n fields, one after the other, that are parts of a larger one, or it is the only one.
     Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n, bool has_map);

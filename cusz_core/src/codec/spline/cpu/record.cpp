@@ -1,5 +1,7 @@
 #include "record.hpp"
 
+#include <bit>
+
 #include "codec/spline/unit_tables.hpp"
 #include "errors.hpp"
 #include "kernels.hpp"
@@ -22,6 +24,8 @@ UnitRecord::Phase UnitRecord::begin_phase(std::uint32_t row, std::uint32_t n_fla
 }
 
 void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
+    constexpr std::uint32_t few = 64; // values, that are sooner added one by one
+    static_assert(std::has_single_bit(v2::n_ordinary_places));
     const auto& size = v2::tables().size;
     for (const Run& run : runs) {
         const std::uint8_t *const of = context.data() + run.first, *const what = symbol.data() + run.first;
@@ -29,27 +33,33 @@ void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
             for (std::uint32_t x = 0; x < run.n; ++x) counts.groups[of[x]][what[x]] += weight;
             continue;
         }
+        const std::uint32_t first = run.row * v2::n_places;
+        std::uint8_t places = 0;
+        for (std::uint32_t x = 0; x < run.n; ++x) places |= of[x];
+        if (places >= v2::n_ordinary_places || run.n <= few) {
+            for (std::uint32_t x = 0; x < run.n; ++x) {
+                const std::uint32_t c = first + of[x];
+                if (of[x] >= v2::n_ordinary_places && what[x] >= v2::special) {
+                    counts.missing[c][what[x] - v2::special] += weight;
+                } else {
+                    counts.n[c] += weight;
+                    counts.size[c] += weight * size[what[x]];
+                }
+            }
+            continue;
+        }
         // Numbers and sizes by place, in one word each: those of a run are less than 2^40. Neighbours, which often have
         // the same place, are added to different ones.
         constexpr std::uint32_t n_sums = 4;
-        std::array<std::uint64_t, v2::n_places> sums[n_sums]{};
-        const std::uint32_t first = run.row * v2::n_places;
+        std::array<std::uint64_t, v2::n_ordinary_places> sums[n_sums]{};
         const auto add = [&](std::uint32_t x, std::uint32_t to) {
             sums[to][of[x]] += (std::uint64_t{1} << 40) + size[what[x]];
         };
-        std::uint8_t last_place = 0;
-        for (std::uint32_t x = 0; x < run.n; ++x) last_place = std::max(last_place, of[x]);
         std::uint32_t x = 0;
-        if (last_place < v2::n_ordinary_places) {
-            for (; x + n_sums <= run.n; x += n_sums)
-                for (std::uint32_t to = 0; to < n_sums; ++to) add(x + to, to);
-        }
-        for (; x < run.n; ++x)
-            if (of[x] >= v2::n_ordinary_places && what[x] >= v2::special)
-                counts.missing[first + of[x]][what[x] - v2::special] += weight;
-            else
-                add(x, 0);
-        for (std::uint32_t place = 0; place < v2::n_places; ++place) {
+        for (; x + n_sums <= run.n; x += n_sums)
+            for (std::uint32_t to = 0; to < n_sums; ++to) add(x + to, to);
+        for (; x < run.n; ++x) add(x, 0);
+        for (std::uint32_t place = 0; place < v2::n_ordinary_places; ++place) {
             std::uint64_t sum = 0;
             for (const auto& of_sum : sums) sum += of_sum[place];
             counts.n[first + place] += weight * (sum >> 40);
@@ -60,10 +70,12 @@ void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
 
 void UnitModel::set(const v2::Model& model) {
     using v2::n_places;
+    const auto& reach_of = unit_tables().reach;
     for (std::uint32_t row = 0; row < v2::n_rows; ++row)
         for (std::uint32_t place = 0; place < n_places; ++place) {
-            table_of[row][place] = model.table[row * n_places + place];
-            reach[row][place] = unit_tables().reach[table_of[row][place]];
+            const std::uint8_t table = model.table[row * n_places + place];
+            table_of[row][place] = table;
+            reach[row][place] = reach_of[table];
         }
     flag_table = model.group;
 }
