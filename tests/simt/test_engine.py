@@ -565,7 +565,7 @@ def test_synchronizations(simt: Library, context: Context, mode: int) -> None:
 @pytest.mark.usefixtures("hidden")
 @support.cases(
     "name, dtype, places",
-    ["smooth_rel", "mixture", "raw_tiles", "incompressible", "lossless"],
+    ["smooth_rel", "incompressible", "raw_tiles", "mixture", "lossless"],
     DTYPES,
     PAIRS_OF_PLACES,
     indirect=["places"],
