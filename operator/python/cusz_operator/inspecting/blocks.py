@@ -260,7 +260,8 @@ class OpenFile:
                 if wanted is None or number in wanted:
                     step = _Step(number, number, io, engine, self._variables(io), {})
                     yield step
-                    step.deselect()
+                    with calling_adios2(f"end a step of {self._path!r}"):
+                        step.deselect()
                 self._end_step(engine)
                 if wanted is not None and number >= max(wanted, default=0):
                     return
