@@ -48,15 +48,13 @@ struct Occurring {
 struct Costs {
     const Counts& counts;
     std::vector<Occurring> contexts;
-    bool is_some_missing = false;
 
     explicit Costs(const Counts& of) : counts(of) {
         contexts.reserve(n_contexts);
         for (std::uint32_t c = 0; c < n_contexts; ++c)
-            if (const auto& missing = of.missing[c]; (of.n[c] | missing[0] | missing[1]) != 0) {
-                const std::uint32_t ideal = of.n[c] > 0 ? ideal_table(of.n[c], of.size[c]) : 0;
-                contexts.push_back({c, of.n[c], ideal, tables().crossed[ideal].data(), missing});
-                is_some_missing = is_some_missing || missing[0] + missing[1] > 0;
+            if (const auto& missing = counts.missing[c]; counts.n[c] + missing[0] + missing[1] > 0) {
+                const std::uint32_t ideal = counts.n[c] > 0 ? ideal_table(counts.n[c], counts.size[c]) : 0;
+                contexts.push_back({c, counts.n[c], ideal, tables().crossed[ideal].data(), missing});
             }
     }
     std::uint64_t group(std::uint32_t c, std::size_t j) const {
@@ -74,7 +72,7 @@ struct Costs {
             std::uint64_t cost = 0;
             for (std::uint32_t c = 0; c < n_group_contexts; ++c) cost += group(c, group_of[c]);
             for (auto c = contexts.begin(); c != contexts.end() && cost < best.cost; ++c)
-                cost += is_some_missing ? c->cost(table_of[c->context]) : c->n * c->costs[table_of[c->context]];
+                cost += c->cost(table_of[c->context]);
             if (cost < best.cost) best = {preset, cost};
         }
         return best;

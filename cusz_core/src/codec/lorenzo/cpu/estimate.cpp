@@ -33,22 +33,20 @@ std::uint64_t codeword_bits(std::vector<std::uint64_t> weights) {
 
 } // namespace
 
-std::uint64_t least_lorenzo_bytes(const Layout& field, const Coding& coding, std::uint64_t of_tiles) {
-    return std::min(v1::header_bytes + codebook_bytes(coding.r) + of_tiles, field.bytes() + raw_header_bytes);
-}
-
 template <class T>
 std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding, const Layout& box, const T* boxes,
                                       std::uint64_t n, std::uint64_t enough, Tile<T>& tile) {
+    const auto bytes = [&, part = std::max<std::uint64_t>(n * box.values, 1)](std::uint64_t of_boxes) {
+        return std::min(v1::header_bytes + codebook_bytes(coding.r) + scaled(of_boxes, field.values, part) / 8,
+                        field.bytes() + raw_header_bytes);
+    };
+    if (const std::uint64_t least = bytes(0); least > enough) return least;
     const Tiling tiling(box.ndim, box.shape.data());
     Quantiser<T> q = Quantiser<T>::from_bound(coding.eb_abs);
     q.special = static_cast<typename Traits<T>::Bits>(coding.special);
     const Alphabet alphabet(coding.r);
     Histogram histogram(coding.r);
     std::uint64_t bits = 0, codes = 0; // each code takes a bit or more
-    const auto bytes = [&, part = std::max<std::uint64_t>(n * box.values, 1)](std::uint64_t all_bits) {
-        return least_lorenzo_bytes(field, coding, scaled(all_bits, field.values, part) / 8);
-    };
     for (std::uint64_t j = 0; j < n; ++j, boxes += box.values)
         for (std::uint64_t t = 0; t < tiling.n_tiles(); ++t) {
             const TileBox place = tiling.box(t);

@@ -13,9 +13,6 @@ constexpr std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uin
     return size / part * whole + size % part * whole / part;
 }
 
-// Bytes of the archive of version 1 of a field whose index and tiles have at least so many.
-std::uint64_t least_lorenzo_bytes(const Layout& field, const Coding& coding, std::uint64_t of_tiles = 0);
-
 // Bytes of the archive of version 1 of a field, from n boxes of it, one after the other in memory. coding: with bound and
 // step settled. If it turns out to be more than `enough`, any number above that.
 template <class T>

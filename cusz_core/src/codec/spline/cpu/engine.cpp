@@ -85,11 +85,10 @@ private:
         if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values()) return true;
         std::uint64_t others = std::uint64_t{1} << 62;
         Chooser<T> chooser(engine, front, boxes, sample);
-        const std::uint64_t so_far = chooser.chosen().bytes;
-        if (coding.predictor == CUSZ_PREDICTOR_AUTO && so_far >= least_lorenzo_bytes(layout, coding)) {
+        if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
             if (!tile) tile = std::make_unique<Tile<T>>();
-            others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(), so_far,
-                                             *tile);
+            others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(),
+                                             chooser.chosen().bytes, *tile);
         }
         const Choice choice = chooser.choose(others);
         coding.interpolation = choice.how;
