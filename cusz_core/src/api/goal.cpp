@@ -30,7 +30,7 @@ constexpr std::uint64_t small_boxes[4][4] = {{16384}, {64, 64}, {16, 32, 32}, {1
 constexpr std::uint64_t large_boxes[4][4] = {{65536}, {256, 256}, {64, 64, 64}, {4, 32, 32, 32}};
 
 // Values that stand for a field.
-struct Sample {
+struct FieldSample {
     Layout layout;
     const void* values;
     std::uint64_t n_valid; // of them
@@ -48,7 +48,7 @@ Layout without_ones(const Layout& layout) {
 // Boxes of a field, one behind the other along its slowest axis. However many there are, they are spread evenly (an
 // additive recurrence with powers of the root of r^(n+1) = r + 1), and not on a lattice that a periodic field could be
 // in step with.
-Sample sample_of(const Workers& workers, const Layout& whole_field, const Coding& coding, const void* field,
+FieldSample sample_of(const Workers& workers, const Layout& whole_field, const Coding& coding, const void* field,
                  std::uint64_t n_valid) {
     if (whole_field.values <= 2 * min_sample) return {whole_field, field, n_valid, true};
     const Layout layout = without_ones(whole_field);
@@ -98,7 +98,7 @@ auto with_values(cusz_dtype dtype, const void* field, const Use& use) {
 }
 
 // Some of a field's values, all of them within its range.
-std::vector<double> some_values(const Sample& sample, const ValueRange& range) {
+std::vector<double> some_values(const FieldSample& sample, const ValueRange& range) {
     std::vector<double> some;
     with_values(sample.layout.dtype, sample.values, [&](const auto* values) {
         const std::uint64_t stride = std::max<std::uint64_t>(1, sample.layout.values / few_values);
@@ -200,7 +200,7 @@ private:
 }
 
 // Where the search begins: the bound according to the sample.
-double first_bound(Search& search, const Goal& goal, const Sample& sample, const ValueRange& range) {
+double first_bound(Search& search, const Goal& goal, const FieldSample& sample, const ValueRange& range) {
     if (!goal.is_psnr) return search.estimate();
     const double exact = exact_bound(some_values(sample, range), range.min, range.max).value_or(0);
     if (range.min == range.max) return search.surplus(exact) >= 0 ? exact : 0; // only exactness gives a PSNR
@@ -231,7 +231,7 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
     const ValueRange range =
         workers.cpu.value_range(layout.dtype, layout.values, {field}, coding.special, workers.threads);
     const Sought sought{on_cpu, coding, range, goal};
-    const Sample sample = sample_of(on_cpu, layout, coding, field, range.n_valid);
+    const FieldSample sample = sample_of(on_cpu, layout, coding, field, range.n_valid);
 
     const auto raw_bytes = static_cast<double>(bytes);
     const auto on_sample = [&](double eb) -> Tried {
