@@ -49,7 +49,7 @@ Layout without_ones(const Layout& layout) {
 // additive recurrence with powers of the root of r^(n+1) = r + 1), and not on a lattice that a periodic field could be
 // in step with.
 FieldSample sample_of(const Workers& workers, const Layout& whole_field, const Coding& coding, const void* field,
-                 std::uint64_t n_valid) {
+                      std::uint64_t n_valid) {
     if (whole_field.values <= 2 * min_sample) return {whole_field, field, n_valid, true};
     const Layout layout = without_ones(whole_field);
     const auto ndim = static_cast<std::size_t>(layout.ndim);
