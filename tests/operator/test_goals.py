@@ -230,7 +230,7 @@ def test_other_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("goal", [{"psnr": 60}, {"ratio": 3}, {"budget_bytes": 1000}], ids=str)
 def test_fields_without_values_or_with_one(goal: dict[str, Any], tmp_path: Path) -> None:
-    """Bounds are 0, or make no difference; what comes afterwards is not held to them."""
+    """Bounds are 0, or make no difference, and a block takes a few bytes; what comes afterwards is not held to them."""
     fields = [
         np.zeros((8, 9), np.float32),
         np.full((20, 30), np.nan, np.float32),
@@ -251,8 +251,7 @@ def test_fields_without_values_or_with_one(goal: dict[str, Any], tmp_path: Path)
                 assert np.array_equal(x.view(np.uint32), y.view(np.uint32))
             elif "psnr" in goal:
                 assert 60 <= psnr_of(x, y) < 62
-    missed = [int(message.removeprefix("step ").partition(":")[0]) for message in out.missed_goals]
-    assert missed == ([] if "psnr" in goal else [1, 2] if "budget_bytes" in goal else [0, 1, 2])
+    assert out.missed_goals == []
 
 
 def test_a_psnr_that_only_exactness_gives(tmp_path: Path) -> None:

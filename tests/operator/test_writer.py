@@ -63,7 +63,7 @@ def test_the_bound_does_not_depend_on_the_number_of_writers(engine: str, by_laye
         for block in cz.inspect_bp(by_layer(ranks, engine)):
             if block["variable"] in seen and block.get("kind") == "tiled":
                 seen[block["variable"]].add((block["step"], block["eb_abs"]))
-                assert block["mode"] == "abs"
+                assert block["mode"] == ("abs" if block["eb_abs"] > 0 else "rel")
         for name, found in seen.items():
             for step, eb_abs in found:
                 assert eb_abs == bound(name, step), (name, step, ranks)
@@ -177,6 +177,25 @@ def test_append(engine: Any, tmp_path: Path) -> None:
         for i in range(3):
             assert not support.violations(x + i, run.read("T", step_selection=[i, 1]).reshape(x.shape), 1e-3)
             assert run.read("cusz/blocks/T", step_selection=[i, 1]).reshape(-1)[1] == i
+
+
+@pytest.mark.parametrize("goal", [{"eb": 1e-3, "mode": "rel"}, {"psnr": 80}, {"ratio": 10}], ids=str)
+@pytest.mark.parametrize("value", [3.5, 0.0, np.inf, np.nan])
+def test_variables_without_a_value_range(value: float, goal: dict[str, Any], tmp_path: Path) -> None:
+    """A field before anything has happened, or that is missing everywhere: exact, and next to nothing on the disk."""
+    flat = np.full((24, 16, 16), value, np.float32)
+    masked = np.where(np.arange(flat.size).reshape(flat.shape) % 3 == 0, np.float32(1e20), flat)
+    given: dict[str, np.ndarray] = {"flat": flat, "half": flat.astype(np.float16), "masked": masked}
+    with cz.Writer(tmp_path / "run.bp", **goal, variables={"masked": {"fill": 1e20}}) as out, out.step():
+        for name, field in given.items():
+            out.put(name, field[:16], shape=field.shape, start=(0, 0, 0))
+            out.put(name, field[16:], shape=field.shape, start=(16, 0, 0))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for name, field in given.items():
+            assert support.same_bits(run[0].read(name), field)
+    sizes = {info.name: info.archive_bytes or 0 for info in cz.inspect_variables(tmp_path / "run.bp")}
+    assert sizes["flat"] == sizes["half"] == 2 * 17
+    assert sizes["masked"] < 1.01 * masked.nbytes
 
 
 def test_writing_in_the_background(tmp_path: Path) -> None:

@@ -651,6 +651,8 @@ def _asked(variable: VariableInfo) -> str:
 def _in_force(variable: VariableInfo) -> str:
     if variable.eb_abs_min is None or variable.eb_abs_max is None:
         return "exact" if variable.packed + variable.raw + variable.plain else ""
+    if variable.eb_abs_max == 0:
+        return "exact"
     return _range([variable.eb_abs_min, variable.eb_abs_max])
 
 
