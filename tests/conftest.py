@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -24,6 +25,12 @@ from cusz_core import cli
 from support import locked
 
 QUICK, LEFT_OUT = "quick", "left out"
+
+with contextlib.suppress(ImportError):  # scripts/gpu does without it
+    from hypothesis import settings
+
+    settings.register_profile("without deadline", deadline=None)  # on a busy machine anything may take long
+    settings.load_profile("without deadline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -173,6 +173,7 @@ KINDS: dict[str, Kind] = {
     "largest_bound": Kind(near_largest, float(np.finfo(np.float64).max)),
     "subnormal": Kind(field_kinds.denormal, 1e-38),
     "tiny_bound": Kind(waves, 1e-30),
+    "zeros_with_holes": Kind(lambda s, t: sprinkle(np.zeros(s, t), np.nan, 4, 3), 1e-3, "rel"),
 }
 
 #: Each shape meets a quarter of the kinds, and both types; each kind every number of axes to halve, and both types.

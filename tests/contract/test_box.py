@@ -46,7 +46,7 @@ SLICES = st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.intege
 
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(slices=SLICES, seed=st.integers(0, 9), order=st.permutations(range(3)))
 def test_into_part_of_a_larger_array(
     slices: tuple[tuple[int, int, int], ...], seed: int, order: tuple[int, ...], predictor: cusz.parameters.Predictor

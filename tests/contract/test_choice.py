@@ -108,7 +108,7 @@ def test_every_kind_of_field(kind: str, dtype: np.dtype) -> None:
         is_one_of_the_others(how.make(shape, dtype), how.eb, how.mode, **how.options)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     dtype=st.sampled_from(DTYPES),
     seed=st.integers(0, 2**31 - 1),

@@ -80,7 +80,7 @@ def test_goals_out_of_range(mode, goal):
         cusz.compress(support.smooth((10, 10), F32), goal, mode)
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(st.data())
 def test_any_field(data):
     dtype = data.draw(st.sampled_from(DTYPES))

@@ -332,7 +332,7 @@ def test_into_an_array_of_the_caller() -> None:
 SHAPE = st.lists(st.integers(1, 40), min_size=1, max_size=4).filter(lambda shape: math.prod(shape) <= 40_000)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     shape=SHAPE,
     seed=st.integers(0, 99),

@@ -104,7 +104,7 @@ def test_every_bit_pattern(tmp_path: Path, dtype: np.dtype) -> None:
     check(tmp_path / "x.h5", support.random_bits((50, 60), dtype), (32, 32), Cusz(1e-3))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_layout(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=6)))

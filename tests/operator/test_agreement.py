@@ -186,7 +186,6 @@ def refused(*ranks: list[Block], **options: Any) -> str:
 # ------------------------------------------------------------------------------------------------------------ bounds
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(
         st.one_of(st.floats(-1e10, 1e10, width=32), st.sampled_from([math.nan, 1e20])), min_size=1, max_size=30
@@ -278,7 +277,6 @@ def test_blocks_must_not_overlap() -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=3), min_size=1, max_size=4))
 def test_overlaps_are_those_of_sets_of_indices(ranks: list[list[tuple[int, int]]]) -> None:
     told = [[block(start=start, count=count) for start, count in boxes] for boxes in ranks]
@@ -310,7 +308,7 @@ def test_overlaps_are_looked_for_where_blocks_have_moved(monkeypatch: pytest.Mon
         assert sorted(looked) == sorted([[u0, v0], [u1], *expected])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 9),
     boxes=st.lists(st.tuples(*[st.integers(0, 9)] * 2, *[st.integers(0, 3)] * 2), min_size=0, max_size=40),
@@ -382,7 +380,6 @@ def test_a_rank_that_fails_while_overlaps_are_looked_for(n: int, spoil: str, mon
     assert in_ranks(n, work) == ["OutOfMemoryError: step 7: rank 1: out of memory: no memory for this"] * n
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.sampled_from("UV"), st.integers(-3, 3)), max_size=4), min_size=1, max_size=4))
 def test_ranges_are_those_of_all_blocks_of_a_variable(ranks: list[list[tuple[str, int]]]) -> None:
     told = [
@@ -617,7 +614,6 @@ def test_what_is_written_adds_up() -> None:
     assert [own.share for own in tally.summaries(0.0)] == [0.0, 0.0]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=6))
 def test_checksums_of_parts_make_that_of_the_whole(parts: list[bytes]) -> None:
     whole = 0

@@ -102,7 +102,7 @@ Steps = list[list[tuple[str, str, list[int]]]]
 
 
 @pytest.mark.full
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
         st.lists(

@@ -262,7 +262,7 @@ BLOCKS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps=st.lists(st.lists(BLOCKS, max_size=5), min_size=1, max_size=3))
 def test_tables_say_what_archives_say(steps: list[list[dict[str, Any]]]) -> None:
     """Whatever is written: special values, blocks without values, in any number of steps."""

@@ -278,7 +278,7 @@ def test_any_number_of_ranks(readers: int, mpirun: Callable, eight_blocks: Path)
 CUTS = st.lists(st.integers(1, 39), max_size=4, unique=True).map(sorted)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.tuples(CUTS, CUTS), predictor=st.sampled_from(["spline", "lorenzo"]), level=st.integers(1, 3))
 def test_any_grid_of_blocks(cuts: tuple[list[int], list[int]], predictor: str, level: int, tmp_path: Path) -> None:
     x = support.smooth((40, 40), support.F32, 5)

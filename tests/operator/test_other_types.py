@@ -160,7 +160,7 @@ FINITE = st_numpy.arrays(np.float16, st.integers(1, 60), elements=st.floats(-655
 BOUNDS = st.one_of(st.floats(1e-9, 1e5), st.sampled_from([2.0**k for k in range(-26, 16)]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     x=FINITE, eb=st.one_of(st.floats(1e-9, 1e5), st.sampled_from([2.0**k for k in range(-26, 16)])), known=st.booleans()
 )

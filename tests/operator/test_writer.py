@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import values
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer import LAYER_CASES, bound, problems
 
@@ -803,7 +803,6 @@ def test_first_overlap() -> None:
     assert first_overlap(nested) is None, "no cut leaves them whole"
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), ndim=st.integers(1, 3), n=st.integers(0, 200), room=st.sampled_from([20, 300]))
 def test_overlaps_are_those_that_comparing_all_boxes_finds(seed: int, ndim: int, n: int, room: int) -> None:
     rng = np.random.default_rng(seed)

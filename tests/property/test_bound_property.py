@@ -12,7 +12,7 @@ import cusz_core as cusz
 import support
 from support import DTYPES, F32, F64, check_contract, same_bits
 
-settings.register_profile("cusz", deadline=None, max_examples=100, derandomize=True)
+settings.register_profile("cusz", max_examples=100, derandomize=True)
 settings.load_profile("cusz")
 
 dtypes = st.sampled_from(DTYPES)

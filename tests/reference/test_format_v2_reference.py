@@ -22,7 +22,7 @@ from v2_cases import any_fields, flipped, smooth_fields, strewn
 import support
 from support import F32, F64, random_bits, smooth
 
-settings.register_profile("format v2", deadline=None, max_examples=30, derandomize=True)
+settings.register_profile("format v2", max_examples=30, derandomize=True)
 FEW = settings.get_profile("format v2")
 
 MASKS = ((15, 15, 15), (1, 15, 15), (6, 3, 15), (2, 2, 2), (0, 0, 0))

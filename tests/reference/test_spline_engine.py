@@ -25,7 +25,7 @@ from v2_cases import SPECIALS, any_fields, smooth_fields, strewn
 import support
 from support import F32, F64, smooth
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOURCES = [
     *[f"codec/spline/cpu/{name}.cpp" for name in ("field_coder", "record", "tile")],
     "codec/spline/unit_tables.cpp",

@@ -326,7 +326,7 @@ def test_an_empty_field(simt: Library, reused: Context) -> None:
 
 # ---- Fields found by hypothesis
 
-settings.register_profile("simt", deadline=None, max_examples=120, derandomize=True)
+settings.register_profile("simt", max_examples=120, derandomize=True)
 
 dtypes = st.sampled_from(DTYPES)
 shapes = arrays.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=18)

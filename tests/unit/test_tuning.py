@@ -117,7 +117,7 @@ def test_real_fields():
         check(x, ratio=12, fill=fill)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(st.data())
 def test_any_field(data):
     """Whatever the values, a PSNR is reached, and a ratio is reached or refused."""
@@ -430,7 +430,7 @@ def search(curve, goal, is_psnr=False, shift=1.0, most_trials=8):
     return found.find(on_whole, found.estimate(), True, most_trials), tried
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(st.data())
 def test_the_best_bound_that_was_tried_is_kept(data):
     """Of curves that jump up and down."""

@@ -147,12 +147,12 @@ def verified_and_decoded(
             f"the archive holds {info.dtype.name} of shape {info.shape}: they are not of the same field"
         )
     limits = value_range(original, info.fill, threads=threads)
-    _check_bound_in_force(info, limits.min, limits.max)
+    bound = _bound_to_keep(info, limits.min, limits.max)
 
     decoded = decompress(archive, backend=backend, threads=threads).reshape(-1)
     flat = original.reshape(-1)
     is_pointwise = info.mode == "pw_rel"
-    violations, squares = compare(flat, decoded, info.eb if is_pointwise else info.eb_abs, info.fill, is_pointwise)
+    violations, squares = compare(flat, decoded, bound, info.fill, is_pointwise)
     if violations.count:
         raise _bound_error(info, flat, decoded, violations)
 
@@ -180,17 +180,24 @@ def on_host(x: NDArray[Any] | DeviceArray) -> NDArray[Any]:
     return field if isinstance(field, np.ndarray) else decompress(compress(x, 0.0))  # lossless to the bit
 
 
-def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> None:
-    """Raises BoundError if the archive's absolute bound is looser than the one requested."""
+def _bound_to_keep(info: ArchiveInfo, lowest: float, highest: float) -> float:
+    """The bound that values are held to: the archive's, or that of zeros beside missing values, which is 0.
+
+    Raises:
+        BoundError: the archive's absolute bound is looser than the one requested.
+    """
     if info.mode == "pw_rel":
-        return
+        return info.eb
     allowed = _native.absolute_bound(info.eb, lowest, highest) if info.mode == "rel" else info.eb
+    if info.mode == "rel" and lowest == highest == 0 and info.eb_abs == float(np.finfo(info.dtype).tiny):
+        return allowed
     if not info.eb_abs <= allowed:
         raise BoundError(
             f"the archive's absolute bound is {info.eb_abs!r}, but eb={info.eb!r} in mode {info.mode!r} allows "
             f"{allowed!r} for this field",
             bound=allowed,
         )
+    return info.eb_abs
 
 
 def compare(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -86,6 +87,19 @@ void copy_box(const Frame& frame, const Selection& box) {
     }
 }
 
+// Whether a bound relative to their range is 0 because all values that are not missing are 0: these are exact with any
+// bound, as all that they are predicted from is 0, too.
+bool are_zeros(Backend& backend, const Layout& layout, const Coding& coding, const Source& field, int threads) {
+    if (coding.mode != CUSZ_REL) return false;
+    const ValueRange range = backend.value_range(layout.dtype, layout.values, field, coding.special, threads);
+    return range.n_valid > 0 && range.min == 0 && range.max == 0;
+}
+void set_smallest_bound(const Layout& layout, Coding& coding) {
+    coding.eb_abs = layout.dtype == CUSZ_F32 ? static_cast<double>(std::numeric_limits<float>::min())
+                                             : std::numeric_limits<double>::min();
+    coding.step = 2 * coding.eb_abs;
+}
+
 // Field to archive of this codec. Nothing if it does not take the field, or would make the archive no shorter than a
 // raw one. coding: bound and step may be settled on the way.
 std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, const Layout& layout, Coding& coding,
@@ -98,8 +112,10 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
         resolve_bound(there, layout, coding, field, workers.threads);
         if (coding.step == 0 && !codec.is_compact) return std::nullopt; // compact ones take constant fields
         own = coding;
+        const bool only_zeros = coding.step == 0 && are_zeros(there, layout, coding, field, workers.threads);
+        if (only_zeros) set_smallest_bound(layout, own);
         const auto read = [&](std::vector<TileBox>& boxes) { return there.read_boxes(layout, field, boxes); };
-        if (!workers.cpu.engine(codec).choose(layout, own, read)) return std::nullopt;
+        if (!workers.cpu.engine(codec).choose(layout, own, read) && !only_zeros) return std::nullopt;
     }
     const cusz_lossless lossless = std::exchange(own.lossless, CUSZ_LOSSLESS_NONE);
     auto encoded = workers.backend.engine(codec).encode(
