@@ -73,6 +73,20 @@ class UnitWriter {
 public:
     // Words go before `end`.
     __device__ UnitWriter(std::uint16_t* end, std::uint32_t lanes) : end_(end), lanes_(lanes) {}
+    __device__ bool has_all_lanes() const { return lanes_ == warp_lanes; }
+    // Codes an interval of each lane.
+    __device__ void put(std::uint32_t interval) {
+        const std::uint32_t frequency = interval >> 16;
+        const bool is_full = state_ >> 20 >= frequency;
+        const std::uint32_t full = __ballot_sync(whole_warp, is_full);
+        n_ += __popc(full);
+        if (is_full) {
+            end_[__popc(full & lanes_before_) - n_] = static_cast<std::uint16_t>(state_);
+            state_ >>= 16;
+        }
+        // That is, for v = state_: v / frequency * total + v % frequency + start.
+        state_ += state_ / frequency * (v2::rans_total - frequency) + (interval & 0xFFFF);
+    }
     // Codes the entries from a place on, the last one first.
     template <std::uint32_t room>
     __device__ void put(const std::uint32_t* intervals, const Array<std::uint16_t, room>& entry, std::uint32_t from) {
@@ -80,18 +94,7 @@ public:
             first -= lanes_;
             const std::uint32_t i = first + lane();
             // Those that code nothing have an interval that changes no state.
-            const bool active = lane() < lanes_ && i < room;
-            const std::uint32_t interval = active ? intervals[entry[i]] : v2::rans_total << 16,
-                                frequency = interval >> 16;
-            const bool is_full = state_ >> 20 >= frequency;
-            const std::uint32_t full = __ballot_sync(whole_warp, is_full);
-            n_ += __popc(full);
-            if (is_full) {
-                end_[__popc(full & lanes_before_) - n_] = static_cast<std::uint16_t>(state_);
-                state_ >>= 16;
-            }
-            // That is, for v = state_: v / frequency * total + v % frequency + start.
-            state_ += state_ / frequency * (v2::rans_total - frequency) + (interval & 0xFFFF);
+            put(lane() < lanes_ && i < room ? intervals[entry[i]] : v2::rans_total << 16);
         }
     }
     // Puts the states before all words. Returns where they begin.
@@ -116,7 +119,8 @@ __device__ inline std::uint64_t value_at(const UnitValues& values, std::int64_t 
     return bits_of(static_cast<const float*>(values.original)[at]);
 }
 
-// Codes a tile, the last point first.
+// Codes a tile, the last point first. Groups of a full tile are as long as two steps of all lanes, which are coded at once;
+// other values wait for the rest of their phase, as flags do.
 template <class Tile, class Memory>
 __device__ void write_tile(const WriteArguments& a, const WriteTables& tables, const Tile& tile, Memory& shared,
                            ExtraBitsWriter& extra, UnitWriter& writer) {
@@ -127,6 +131,7 @@ __device__ void write_tile(const WriteArguments& a, const WriteTables& tables, c
         if (!ClassGroups<Tile>::point(group, slot, x, number)) return std::uint32_t{0};
         return points_of_tile[first_of_class(tile, c, false) + group.first + number];
     };
+    const bool at_once = Tile::is_full && writer.has_all_lanes();
     for (std::uint32_t phase = Tile::axes; phase > 0; --phase) {
         std::uint32_t values_at = Memory::most_points, flags_at = Memory::most_flags;
         for_groups_ahead<2, 1, true>(tile, phase, word_of, [&](auto constant, const auto& group, const auto& word) {
@@ -150,11 +155,11 @@ __device__ void write_tile(const WriteArguments& a, const WriteTables& tables, c
                         static_cast<std::uint16_t>((first_flag_table + table) << 8 | (is_significant ? 1 : 0));
                 if (!is_significant) return;
             }
-            values_at -= group.n;
+            if (!at_once) values_at -= group.n;
 #pragma unroll
             for (std::uint32_t half = 0; half < 2; ++half) {
                 const std::uint32_t j = 1 - half; // backwards
-                std::uint32_t bits = 0;
+                std::uint32_t bits = 0, entry = 0;
                 std::uint64_t value = 0;
                 if (is_inside[j]) {
                     const RecordedPoint point(word[j]);
@@ -177,8 +182,10 @@ __device__ void write_tile(const WriteArguments& a, const WriteTables& tables, c
                                     ((std::uint64_t{1} << bits) - 1);
                         }
                     }
-                    shared.entry[values_at + numbers[j]] = static_cast<std::uint16_t>(table << 8 | symbol);
+                    entry = table << 8 | symbol;
+                    if (!at_once) shared.entry[values_at + numbers[j]] = static_cast<std::uint16_t>(entry);
                 }
+                if (at_once) writer.put(a.intervals[entry]);
                 if (__any_sync(whole_warp, bits > 0)) extra.put(value, bits);
             }
         });
