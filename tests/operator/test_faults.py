@@ -469,6 +469,37 @@ def test_the_writer_of_a_stream_is_killed_25_times(
         assert any(lines[-1].startswith("error CuszError: ") for lines in told), (seed, told)
 
 
+@pytest.mark.full
+@pytest.mark.mpi
+def test_the_writer_of_a_stream_ends_while_it_is_opened(
+    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers no more, and then is gone: ADIOS2 tells rank 0 of the readers, or all if they come too late."""
+    stream, log = tmp_path / "stream", tmp_path / "received"
+    monkeypatch.setenv("LOG", str(stream))
+    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "1000000")
+    monkeypatch.setenv("LOG", str(log))
+    monkeypatch.setenv("CUSZ_PATIENCE", "2")
+    reading = None
+    try:
+        faults.wait_until(Path(f"{stream}.sst").exists)
+        numbers = [int(Path(f"{stream}.rank{i}").read_text(encoding="utf-8").split()[1]) for i in range(2)]
+        for number in numbers:
+            os.kill(number, signal.SIGSTOP)
+        reading = start_ranks(3, "faults.py", "receive", stream, "SST")
+        faults.wait_until(lambda: all(Path(f"{log}.rank{i}").exists() for i in range(3)))
+        time.sleep(3)
+        for number in numbers:
+            os.kill(number, signal.SIGKILL)
+        output, _ = reading.communicate(timeout=60)
+        assert reading.returncode != 0
+        assert "ADIOS2 cannot open" in output
+    finally:
+        for job in filter(None, (reading, writing)):
+            job.kill()
+            job.communicate()
+
+
 # ------------------------------------------------------------------------------------------------ damaged files
 
 

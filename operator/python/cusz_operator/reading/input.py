@@ -33,7 +33,7 @@ from ..adios2_calls import (
     import_adios2,
 )
 from ..plugin import Plugin
-from ..ranks import first_told
+from ..ranks import Ranks, first_told
 from ..streams import told_apart
 from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
@@ -107,7 +107,7 @@ class Input:
         with contextlib.ExitStack() as stack:
             for stream_comm in together:
                 stack.enter_context(told_apart(adios2, stream_comm, self._parameters))
-            self._engine: Any = self._attempt("open", lambda: self._io.open(self.absolute, mode, *together))
+            self._engine: Any = self._opened(lambda: self._io.open(self.absolute, mode, *together))
         with self._calling("count the steps of"):
             self.n_steps = 0 if self.is_stream else int(self._engine.steps())
             self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
@@ -117,6 +117,22 @@ class Input:
         self._of_writer: set[str] = set()  # variables with block tables in all their steps, and these
         self._told: list[dict[str, Extents]] | None = None  # the shapes of the variables of each step
         self._last_infos: tuple[tuple[str, int], list[dict[str, str]] | None] | None = None
+
+    def _opened(self, opening: Callable[[], Any]) -> Any:
+        """What ADIOS2 opens; a stream by all ranks or by none. If its writer ends at that moment, ADIOS2 tells rank 0
+        and leaves the others waiting."""
+        if self._comm is None:
+            return self._attempt("open", opening)
+        ranks, engine, error = Ranks(self._comm), None, None
+        try:
+            engine = self._attempt("open", opening)
+        except CuszError as caught:
+            error = caught
+        try:
+            ranks.agree_after_adios2(error, f"opening the stream {self.path!r}")
+        finally:
+            ranks.free()
+        return engine
 
     @property
     def is_open(self) -> bool:
