@@ -88,10 +88,9 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     base = git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}") if since else last_passed()
     if number is None:
         number = int((git("rev-parse", "HEAD") or "0")[-8:], 16) % tiers.SLICES
-    lint = ["--since", base] if base else []
+    lint = ["--since", base, *([str(number)] if ci else [])] if base else []
     if not ci:
         return Plan("the quick tests", [], {}, list(commands), lint, [])
-    lint += [str(number)] if base else []
     if base:
         # not what is not committed: that is not what passes
         touched = tiers.touched(git("diff", "--name-only", base, "HEAD").splitlines(), parts)

@@ -68,7 +68,7 @@ class Compressor:
     def __init__(self, ranges: bool) -> None:
         self._ranges = ranges
         self._archives: dict[int, NDArray[np.uint8]] = {}  # memory for those of a variable, by its number in the step
-        self._bounded: dict[tuple[int, Mode, float], tuple[Parameters, Parameters]] = {}  # by identity and bound
+        self._bounded: dict[tuple[int, Mode, float], tuple[Parameters, Parameters]] = {}  # by identity, mode and bound
 
     def ranges_before(self, blocks: Blocks) -> NDArray[np.float64]:
         """The value ranges of blocks, if they must be known before these are compressed; else NaN.
@@ -97,11 +97,7 @@ class Compressor:
         """
         if is_exact(blocks.dtype):
             return _exactly(blocks, found, bound)
-        # Blocks whose values are all the same take a few bytes, but not with an absolute bound of 0. One relative to
-        # their value range, which is 0 or of nothing here, is as exact.
-        is_known = blocks.parameters.mode == "rel" or blocks.wanted is not None
-        is_flat = bound == 0 and is_known and not (found[:, 0] < found[:, 1]).any()
-        parameters = self._with_bound(blocks.parameters, bound, "rel" if is_flat else "abs")
+        parameters = self._with_bound(blocks, found, bound)
         ranges = self._ranges and bool(np.isnan(found[:, 0]).all())
         memory = self._memory(number, blocks)
         # Of more than four dimensions, what is left may differ from block to block (`field_shape`).
@@ -129,16 +125,20 @@ class Compressor:
                 return None
         return kept
 
-    def _with_bound(self, parameters: Parameters, bound: float, mode: Mode) -> Parameters:
-        """The parameters with a bound of this mode, or one relative to every value; in mode "rel" with whichever."""
-        key = (id(parameters), mode, bound)
+    def _with_bound(self, blocks: Blocks, found: NDArray[np.float64], bound: float) -> Parameters:
+        """The parameters with an absolute bound, or one relative to every value. Blocks whose value ranges are 0 or of
+        nothing get one relative to these, as exact as an absolute one of 0, with which they would be stored raw."""
+        parameters = blocks.parameters
+        mode, eb = parameters.mode, bound
+        if mode != "pw_rel":
+            is_range_known = mode == "rel" or blocks.wanted is not None
+            is_flat = bound == 0 and is_range_known and not (found[:, 0] < found[:, 1]).any()
+            mode, eb = ("rel", parameters.eb or 1.0) if is_flat else ("abs", bound)
+        key = (id(parameters), mode, eb)
         known = self._bounded.get(key)
         if known is None or known[0] is not parameters:
             if len(self._bounded) > _MAX_BOUNDED:
                 self._bounded.clear()
-            if parameters.mode == "pw_rel":
-                mode = "pw_rel"
-            eb = bound if mode != "rel" else parameters.eb or 1.0
             known = self._bounded[key] = parameters, dataclasses.replace(parameters, eb=eb, mode=mode)
         return known[1]
 
