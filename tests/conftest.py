@@ -70,11 +70,6 @@ def children_get_the_environment_of_python() -> Iterator[None]:
 # ------------------------------------------------------------------------------------------ which tests are run
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    # They take seconds to collect.
-    support.products = config.getoption("--all") or config.getoption("--slice") is not None or are_named(config)
-
-
 def are_named(config: pytest.Config) -> bool:
     return any("::" in argument for argument in config.args)
 

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,6 @@ def locked(folder: Path) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------ cases
 
 
-#: Whether `cases` makes all cases of a product, rather than few.
-products = True
-
-
 def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     """So few elements of a product, always the same ones, that any two values of two axes meet in one of them."""
     values = [list(axis) for axis in axes]
@@ -91,18 +87,9 @@ def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     return [tuple(axis[i] for axis, i in zip(values, case, strict=True)) for case in chosen]
 
 
-def cases(
-    names: str, *axes: Iterable[Any], few: Collection[tuple[Any, ...]] | None = None, indirect: Sequence[str] = ()
-) -> pytest.MarkDecorator:
-    """Parametrizes a test with the `few` cases of a product (default: those of `pairwise`), and if wanted the others,
-    marked `long`."""
-    chosen = pairwise(*axes) if few is None else few
-    all_cases = [
-        pytest.param(*case, marks=() if case in chosen else pytest.mark.long)
-        for case in itertools.product(*axes)
-        if products or case in chosen
-    ]
-    return pytest.mark.parametrize(names, all_cases, ids=str, indirect=indirect)
+def pairs(names: str, *axes: Iterable[Any], indirect: Sequence[str] = ()) -> pytest.MarkDecorator:
+    """Parametrizes a test with the `pairwise` cases of a product."""
+    return pytest.mark.parametrize(names, pairwise(*axes), ids=str, indirect=indirect)
 
 
 # ------------------------------------------------------------------------------------------------------ fields

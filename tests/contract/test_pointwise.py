@@ -65,7 +65,7 @@ def check(x: np.ndarray, eb: float, fill: float | None = None, **options: Any) -
 # ------------------------------------------------------------------------------------------------------- the bound
 
 
-@support.cases("eb, predictor, ndim", BOUNDS, PREDICTORS, SHAPES)
+@support.pairs("eb, predictor, ndim", BOUNDS, PREDICTORS, SHAPES)
 def test_shapes(ndim: int, predictor: str, eb: float, dtype: np.dtype) -> None:
     for shape in SHAPES[ndim]:
         check(support.many_magnitudes(shape, dtype), eb, predictor=predictor)

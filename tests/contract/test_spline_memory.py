@@ -25,7 +25,7 @@ def compressed(x: NDArray, kind: str, threads: int) -> bytes:
     return cusz.compress(x, how.eb, how.mode, predictor="spline", threads=threads, **how.options)  # type: ignore[arg-type]
 
 
-@support.cases("kind, shape, dtype", KINDS, SHAPES, DTYPES)
+@support.pairs("kind, shape, dtype", KINDS, SHAPES, DTYPES)
 def test_fields_of_several_units(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     how = spline_kinds.KINDS[kind]
     x = how.make(shape, dtype)

@@ -14,7 +14,7 @@ from golden_cases import CASES_OF, folder
 import cusz_core as cusz
 import spline_kinds
 import support
-from field_kinds import KINDS, SHAPES
+from field_kinds import COVERING, KINDS
 
 pytestmark = pytest.mark.gpu
 
@@ -22,8 +22,7 @@ REAL = sorted(Path(os.environ["CUSZ_TEST_DATA"]).glob("*.npy")) if os.environ.ge
 Identical = Callable[..., bytes]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "shape", "dtype"), COVERING, ids=str)
 def test_kinds_and_shapes(identical: Identical, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     kind = KINDS[name]
     identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)

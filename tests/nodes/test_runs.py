@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cluster import Cluster, wait_until
-from support import cases, library_of
+from support import library_of
 
 pytest.importorskip("adios2")
 pytestmark = pytest.mark.mpi
@@ -56,6 +56,10 @@ def require_right(cluster: Cluster, path: Path, steps: int) -> int:
     return int(n)
 
 
+def long(*cases: Any) -> list[Any]:
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long) for case in cases]
+
+
 # ------------------------------------------------------------------------------------------------ all is well
 
 AGGREGATION = {
@@ -67,7 +71,7 @@ AGGREGATION = {
 
 
 @pytest.mark.full
-@cases("name", AGGREGATION, few=[("one a node",), ("every rank",)])
+@pytest.mark.parametrize("name", ["one a node", "every rank", *long("two a node", "two, one after the other")])
 def test_aggregators_on_four_nodes(name: str, start: Callable, tmp_path: Path) -> None:
     """The plugin in plain ADIOS2, by ranks of four nodes; read by one process, and by ranks of three nodes. 120 s."""
     cluster = start(4)
@@ -227,7 +231,10 @@ def no_rank_is_left(cluster: Cluster) -> bool:
 
 
 @pytest.mark.full
-@cases("engine, fail", ["BP5", "BP4"], FAILURES, few=[("BP5", "cut"), ("BP5", "die"), ("BP4", "rank")])
+@pytest.mark.parametrize(
+    ("engine", "fail"),
+    [("BP5", "cut"), ("BP5", "die"), ("BP4", "rank"), *long(("BP5", "rank"), ("BP4", "cut"), ("BP4", "die"))],
+)
 def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable, tmp_path: Path) -> None:
     """All ranks end, also those of the node that is cut off, within NOTICE_S; complete steps are right, and a run on
     the nodes that are left goes on from there. 180 s."""
@@ -258,7 +265,7 @@ def stream_that_loses(*nodes: int, fail: str, cluster: Cluster, folder: Path) ->
 
 
 @pytest.mark.full
-@cases("fail", ["cut", "die"], few=[("die",)])
+@pytest.mark.parametrize("fail", ["die", *long("cut")])
 def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_path: Path) -> None:
     """Both nodes at once. The writer waits for them while its queue is full, and goes on when their connections are
     given up: within NOTICE_S, with KERNEL. 120 s."""
@@ -270,7 +277,7 @@ def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_pa
 
 
 @pytest.mark.full
-@cases("fail", ["cut", "die"], few=[("cut",)])
+@pytest.mark.parametrize("fail", ["cut", *long("die")])
 def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_path: Path) -> None:
     """One of two nodes: its own job ends with an error, and the writer goes on. 120 s."""
     sending, receiving = stream_that_loses(3, fail=fail, cluster=start(4), folder=tmp_path)
@@ -281,7 +288,7 @@ def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_p
 
 
 @pytest.mark.full
-@cases("fail", ["cut", "die"], few=[("cut",)])
+@pytest.mark.parametrize("fail", ["cut", *long("die")])
 def test_the_writer_disappears_while_it_sends(fail: str, start: Callable, tmp_path: Path) -> None:
     """Both of its nodes at once: the readers end with an error, within NOTICE_S, with KERNEL. 120 s."""
     _, receiving = stream_that_loses(0, 1, fail=fail, cluster=start(4), folder=tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from ptx_library import PtxLibrary
 from ptx_writing import HEAD
-from simt_fields import COVERING, KINDS, REACHING, SHAPES, SPLINE_KINDS, SPLINE_SHAPES
+from simt_fields import COVERING, KINDS, REACHING, SPLINE_KINDS, SPLINE_SHAPES
 from simt_library import ABS, CPU, DEVICE, PW_REL, REL, Context, Failure
 
 import support
@@ -37,7 +37,7 @@ def check_identity(context: Context, x: NDArray, eb: float, mode: int = ABS, **o
     assert before < between < len(library.counts()) or x.size == 0
 
 
-@support.cases("name, shape, dtype", KINDS, SHAPES, DTYPES, few=COVERING)
+@pytest.mark.parametrize(("name", "shape", "dtype"), COVERING, ids=str)
 def test_kinds_and_shapes(
     engine: PtxLibrary, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype
 ) -> None:
@@ -45,7 +45,7 @@ def test_kinds_and_shapes(
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
 
 
-@support.cases("name, shape, dtype", SPLINE_KINDS, SPLINE_SHAPES, DTYPES)
+@support.pairs("name, shape, dtype", SPLINE_KINDS, SPLINE_SHAPES, DTYPES)
 def test_spline(engine: PtxLibrary, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     kind = SPLINE_KINDS[name]
     x = kind.make(shape, dtype)

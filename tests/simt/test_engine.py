@@ -563,7 +563,7 @@ def test_synchronizations(simt: Library, context: Context, mode: int) -> None:
 
 
 @pytest.mark.usefixtures("hidden")
-@support.cases(
+@support.pairs(
     "name, dtype, places",
     ["smooth_rel", "incompressible", "raw_tiles", "mixture", "lossless"],
     DTYPES,
@@ -681,7 +681,7 @@ def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, 
 
 
 @pytest.mark.quick(3)
-@support.cases(
+@support.pairs(
     "direction, kind, places",
     ["compress", "decompress", "check", "inspect", "value_range"],
     ["tiled", "raw"],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from simt_checks import check_identity
-from simt_fields import COVERING, KINDS, SHAPES, Kind
+from simt_fields import COVERING, KINDS, Kind
 from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Info, Library
 
 import format_v1 as v1
@@ -34,7 +34,7 @@ def tile_headers(archive: bytes, info: Info) -> list[int]:
 
 
 @pytest.mark.quick("all")
-@support.cases("name, shape, dtype", KINDS, SHAPES, DTYPES, few=COVERING)
+@pytest.mark.parametrize(("name", "shape", "dtype"), COVERING, ids=str)
 def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     kind = KINDS[name]
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)

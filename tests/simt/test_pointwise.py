@@ -27,7 +27,7 @@ def with_everything(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     return x
 
 
-@support.cases("shape, eb, dtype, predictor", SHAPES, BOUNDS, support.DTYPES, ["lorenzo", "spline"])
+@support.pairs("shape, eb, dtype, predictor", SHAPES, BOUNDS, support.DTYPES, ["lorenzo", "spline"])
 def test_fields(
     simt: Library, reused: Context, shape: tuple[int, ...], eb: float, dtype: np.dtype, predictor: str
 ) -> None:

@@ -25,7 +25,7 @@ PREDICTORS = ["spline", "auto"]
 SHAPES = [(1,), (5000,), (70, 131), (9, 17, 33), (3, 9, 10, 11)]
 
 
-@support.cases("name, shape, dtype, predictor", KINDS, SHAPES, DTYPES, PREDICTORS)
+@support.pairs("name, shape, dtype, predictor", KINDS, SHAPES, DTYPES, PREDICTORS)
 def test_kinds_and_shapes(
     simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype, predictor: str
 ) -> None:
@@ -74,7 +74,7 @@ def test_kernels_work(simt: Library, context: Context) -> None:
             simt.clear()
 
 
-@support.cases("name, shape, dtype", KINDS, THIN, DTYPES)
+@support.pairs("name, shape, dtype", KINDS, THIN, DTYPES)
 def test_thin_fields(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     kind = KINDS[name]
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")

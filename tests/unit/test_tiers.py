@@ -124,7 +124,7 @@ import support
 @pytest.mark.parametrize("b", range(4))
 def test_covered(a, b): pass
 
-@support.cases("a, b, c", range(2), range(2), range(2))
+@support.pairs("a, b, c", range(2), range(2), range(2))
 def test_pairs(a, b, c): pass
 
 @pytest.mark.quick(1)
@@ -138,6 +138,9 @@ def test_whole(a, b): pass
 
 @pytest.mark.full
 def test_long(): pass
+
+@pytest.mark.long
+def test_longest(): pass
 
 def test_short(): pass
 
@@ -191,9 +194,9 @@ def test_tiers_of_a_project(names_of) -> None:
     assert sum(name.startswith("test_one") for name in quick) == 1
     assert sum(name.startswith("test_whole") for name in quick) == 12
     everything = names_of("--all")
-    assert len(everything) == 12 + 8 + 5 + 12 + 1 + 1 + 1
+    assert len(everything) == 12 + 4 + 5 + 12 + 1 + 1 + 1 + 1
     of_part = names_of("--parts", "core")
-    assert len(of_part) == len(everything) - 4  # the product
+    assert len(of_part) == len(everything) - 1  # the longest
     assert names_of("--parts", "nodes") == quick
     assert names_of("tests/unit/test_it.py::test_long") == ["test_long"]
 
