@@ -104,13 +104,15 @@ def why_run(config: pytest.Config) -> Any:
         raise pytest.UsageError(f"--parts: {', '.join(sorted(unknown))}; known are {', '.join(parts)}")
 
     @functools.cache
-    def part_of(path: Path) -> str:
-        return tiers.part_of(path.relative_to(config.rootpath).as_posix(), parts.values())
+    def wanted_part_of(path: Path) -> str:
+        file = path.relative_to(config.rootpath).as_posix()
+        part = tiers.part_of(file, parts.values()) if wanted else ""
+        return part if part in wanted and (number is None or parts[part].runs(number, file)) else ""
 
     def why(item: pytest.Item) -> str:
         if "full" not in item.keywords and "long" not in item.keywords:
             return QUICK
-        if "long" not in item.keywords and wanted and (part := part_of(item.path)) in wanted:
+        if "long" not in item.keywords and (part := wanted_part_of(item.path)):
             return part
         if number is not None and tiers.slice_of_test(item.nodeid, parts) == number:
             return f"slice {number}"

@@ -29,7 +29,7 @@ class Part:
         tests: files and folders of tests.
         together: files and folders of tests that share something expensive, and so are in one slice.
         commands: what is no test of pytest, by name.
-        turns: a change runs one in so many of the commands, by the slice.
+        turns: a change runs one in so many of what takes longest, the commands and what is together, by the slice.
     """
 
     name: str
@@ -43,6 +43,14 @@ class Part:
         if any(is_within(path, own[1:]) for own in self.paths if own.startswith("!")):
             return False
         return any(is_within(path, own) for own in (*self.paths, *self.tests))
+
+    def has_turn(self, number: int, name: str) -> bool:
+        """Whether a change runs one of the commands, or of what is together, with slice `number`."""
+        return ([*self.commands, *self.together].index(name) - number) % self.turns == 0
+
+    def runs(self, number: int, file: str) -> bool:
+        """Whether a change runs the full tests of a file with slice `number`."""
+        return all(self.has_turn(number, own) for own in self.together if is_within(file, own))
 
 
 def is_within(path: str, own: str) -> bool:
@@ -88,9 +96,7 @@ def slice_of_command(name: str, parts: Mapping[str, Part]) -> int:
 
 def commands_of(number: int, touched: Iterable[str], parts: Mapping[str, Part]) -> dict[str, str]:
     """The commands of a slice, and those of the parts touched whose turn it is."""
-    names = {
-        name for part in touched for i, name in enumerate(parts[part].commands) if (i - number) % parts[part].turns == 0
-    }
+    names = {name for part in touched for name in parts[part].commands if parts[part].has_turn(number, name)}
     return {
         name: command
         for part in parts.values()

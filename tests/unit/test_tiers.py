@@ -79,14 +79,20 @@ def test_what_shares_something_expensive_is_in_one_slice() -> None:
     assert len({tiers.slice_of_test(f"{file}::test_{i}", PARTS) for file in files for i in range(20)}) == 1
 
 
-def test_commands_take_turns() -> None:
-    every = [name for part in PARTS.values() for name in part.commands]
-    assert list(PARTS["core"].commands) == ["address sanitizer", "fuzzing", "thread sanitizer", "gcc 11"]
+def test_what_takes_longest_takes_turns() -> None:
+    core, cuda = PARTS["core"], PARTS["cuda"]
+    of_core = ["address sanitizer", "fuzzing", "thread sanitizer", "gcc 11"]
+    of_cuda = ["nvcc", "mutants", "tests/ptx"]
     for number in range(tiers.SLICES):
-        of_slice, touched = (tiers.commands_of(number, parts, PARTS) for parts in ([], PARTS))
-        assert list(of_slice) == [name for name in every if tiers.slice_of_command(name, PARTS) == number]
-        left_out = {"address sanitizer", "thread sanitizer"} if number % 2 else {"fuzzing", "gcc 11"}
-        assert touched.keys() == {*every} - left_out | of_slice.keys()
+        assert [name for name in of_core if core.has_turn(number, name)] == [of_core[number % 4]]
+        assert [name for name in of_cuda if cuda.has_turn(number, name)] == [of_cuda[number % 3]]
+        assert cuda.runs(number, "tests/ptx/test_ptx_machine.py") == (number % 3 == 2)
+        assert cuda.runs(number, "tests/simt/test_engine.py")
+        assert tiers.commands_of(number, [], PARTS).keys() == {
+            name for part in PARTS.values() for name in part.commands if tiers.slice_of_command(name, PARTS) == number
+        }
+        touched = tiers.commands_of(number, ["core"], PARTS).keys()
+        assert touched == {of_core[number % 4]} | tiers.commands_of(number, [], PARTS).keys()
 
 
 @given(st.lists(st.frozensets(st.integers(0, 30), max_size=8), max_size=30))
