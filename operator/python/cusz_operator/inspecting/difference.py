@@ -246,7 +246,7 @@ class _Sums:
         self._largest = 0.0
         self._at: Extents = ()
         self._low, self._high = math.inf, -math.inf
-        self._squares, self._scale = 0.0, 0.0  # sum of (difference / scale)^2
+        self._squares = embedding.SumOfSquares()
         self._are_plain = True  # those that differ: floating-point numbers that both have, and finite
 
     def add_alone(self, n_values: int) -> None:
@@ -313,12 +313,7 @@ class _Sums:
             is_decided = largest < self._bound and not self._is_pointwise
         if not is_decided:
             self._beyond += self._broken(a, b, same)
-        if 0 < largest < math.inf:
-            scale = max(self._scale, largest)
-            self._squares *= (self._scale / scale) ** 2 if self._scale else 0.0
-            error /= scale
-            self._squares += float(np.square(error, out=error).sum())  # not by BLAS, which would start threads
-            self._scale = scale
+        self._squares.add(error)
         return same, at
 
     def _add_finite(self, values: NDArray[Any]) -> None:
@@ -350,14 +345,7 @@ class _Sums:
 
     def difference(self, name: str, step: int, size: int) -> Difference:
         half = self._high / 2 - self._low / 2 if self._finite else math.nan  # the range itself may overflow
-        psnr = math.inf
-        if math.isinf(self._largest):
-            psnr = math.nan
-        elif self._squares and half > 0:
-            log_rmse = math.log10(self._scale) + 0.5 * math.log10(self._squares / self._finite)
-            psnr = 20 * (math.log10(half) + math.log10(2) - log_rmse)
-        elif self._squares:
-            psnr = -math.inf
+        psnr = math.nan if math.isinf(self._largest) else self._squares.psnr(self._low, self._high, self._finite)
         of_range = self._largest / 2 / half if half > 0 and math.isfinite(self._largest) else math.nan
         counts = (self._values, self._values / size if size else 1.0, self._different, self._beyond)
         return Difference(name, step, "", *counts, self._largest, self._at, of_range, psnr, self._finite_in_one)
