@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
-from .errors import ParameterError, UnsupportedError
+from .errors import OutOfMemoryError, ParameterError, UnsupportedError
 
 
 class CudaArray(Protocol):
@@ -118,6 +118,14 @@ def output_box(out: NDArray[Any], dtype: np.dtype[Any], count: tuple[int, ...]) 
         raise ParameterError("out is read-only")
 
 
+def new_array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """An uninitialised numpy array; OutOfMemoryError if there is no memory for it."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):  # ValueError: more elements than numpy can address
+        raise OutOfMemoryError(f"out of memory: cannot allocate a {dtype.name} array of shape {shape}") from None
+
+
 def separate(out: NDArray[Any], archive: Any) -> None:
     """Refuses an `out` in the memory of the archive, which would change while it is decoded."""
     if np.may_share_memory(out, np.frombuffer(archive, np.uint8)):
@@ -159,6 +167,18 @@ def extents(values: Any, what: str) -> tuple[int, ...]:
     if result and (min(result) < 0 or max(result) >= 2**63):
         raise ParameterError(f"{what} is {result}; its numbers must be from 0 to 2**63 - 1")
     return result
+
+
+def extents_of_box(
+    start: tuple[int, ...], count: tuple[int, ...] | None, shape: tuple[int, ...], whose: str
+) -> tuple[int, ...]:
+    """`count`, or if it is None those up to the end of `shape`; ParameterError if that is not a box within it."""
+    extents = tuple(max(n - s, 0) for s, n in zip(start, shape, strict=False)) if count is None else count
+    if not len(start) == len(extents) == len(shape) or any(
+        s + c > n for s, c, n in zip(start, extents, shape, strict=True)
+    ):
+        raise ParameterError(f"start {start} and count {extents} are not a box within {shape}, the shape of {whose}")
+    return extents
 
 
 def dictionary(value: object, what: str) -> Mapping[str, Any]:

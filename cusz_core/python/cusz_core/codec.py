@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import _native, arguments, device_memory, preview
 from .arguments import ArchiveLike, DeviceArray, Field
-from .errors import OutOfMemoryError, ParameterError, UnsupportedError
+from .errors import ParameterError, UnsupportedError
 from .parameters import Backend, Lossless, Mode, Options, Parameters
 
 if TYPE_CHECKING:
@@ -417,10 +417,7 @@ def decompress(
     elif like is not None or device is not None:
         result = device_memory.new_field(like, arguments.device(device), dtype, shape, source)
     if result is None:
-        try:
-            result = np.empty(shape, dtype)
-        except (MemoryError, ValueError):  # ValueError: more elements than numpy can address
-            raise OutOfMemoryError(f"out of memory: cannot allocate a {dtype.name} field of shape {shape}") from None
+        result = arguments.new_array(dtype, shape)
         target: Any = result
     else:
         target = device_memory.output_field(result, dtype, shape)
@@ -467,27 +464,16 @@ def decompress_box(
     if isinstance(source, device_memory.DeviceView):
         raise UnsupportedError("a box is decoded in host memory: copy the archive there, or use decompress")
     first = arguments.extents(start, "start")
-    shape_of_out = None if out is None else arguments.shape_of_output(out)
+    wanted = None if out is None else arguments.shape_of_output(out)
+    if count is not None:
+        wanted = arguments.extents(count, "count")
     if level != 0 or archive_bytes is not None:
-        if count is not None:
-            wanted: tuple[int, ...] | None = arguments.extents(count, "count")
-        else:
-            wanted = shape_of_out
         return preview.decompress_level(archive, level, archive_bytes, first, wanted, out=out, threads=threads)  # type: ignore[no-any-return]
     dtype_id, shape = _native.layout(source, device_memory.HERE)
     dtype = arguments.dtype_of(dtype_id)
-    if count is not None:
-        extent = arguments.extents(count, "count")
-    elif shape_of_out is not None:
-        extent = shape_of_out
-    else:
-        extent = tuple(max(n - s, 0) for s, n in zip(first, shape, strict=False))
-    if not len(first) == len(extent) == len(shape) or any(
-        s + c > n for s, c, n in zip(first, extent, shape, strict=True)
-    ):
-        raise ParameterError(f"start {first} and count {extent} are not a box within {shape}, the shape of the field")
+    extent = arguments.extents_of_box(first, wanted, shape, "the field")
     if out is None:
-        result: NDArray[Any] = np.empty(extent, dtype)
+        result = arguments.new_array(dtype, extent)
     else:
         arguments.output_box(out, dtype, extent)
         arguments.separate(out, source)

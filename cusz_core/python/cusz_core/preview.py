@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _native, arguments, device_memory
 from .arguments import ArchiveLike
-from .errors import OutOfMemoryError, ParameterError
+from .errors import ParameterError
 
 __all__ = ["MIN_PREFIX_BYTES", "Level", "level_of", "levels", "levels_of_shape"]
 
@@ -117,13 +117,7 @@ def decompress_level(
     length, number, n_threads = _length(source, archive_bytes), _number(level), arguments.threads(threads) or 0
     found, _, dtype = _level(archive, number, archive_bytes)
     first = start if start is not None else (0,) * len(found.shape)
-    extent = count if count is not None else tuple(max(n - s, 0) for s, n in zip(first, found.shape, strict=False))
-    if not len(first) == len(extent) == len(found.shape) or any(
-        s + c > n for s, c, n in zip(first, extent, found.shape, strict=True)
-    ):
-        raise ParameterError(
-            f"start {first} and count {extent} are not a box within {found.shape}, the shape of level {number}"
-        )
+    extent = arguments.extents_of_box(first, count, found.shape, f"level {number}")
     if max_bytes is not None:
         values = math.prod(extent)
         if not found.exact_cost:  # all of the field may have to be decoded
@@ -133,10 +127,7 @@ def decompress_level(
     if out is None and (like is not None or device is not None):
         result = device_memory.new_field(like, device, dtype, extent, source)
     if result is None:
-        try:
-            result = np.empty(extent, dtype)
-        except (MemoryError, ValueError):
-            raise OutOfMemoryError(f"out of memory: cannot allocate a {dtype.name} array of shape {extent}") from None
+        result = arguments.new_array(dtype, extent)
     target: Any = result
     if start is None or not isinstance(result, np.ndarray):
         target = device_memory.output_field(result, dtype, extent)
