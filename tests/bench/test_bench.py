@@ -97,8 +97,6 @@ def test_a_broken_bound_is_an_error(run, monkeypatch):
         (["x.npy", "--json", "nowhere/b.json"], "there is no folder nowhere"),
         (["x.npy", "--csv", "."], "--csv is a folder: ."),
         (["x.npy", "missing.npy"], "No such file or directory: missing.npy"),
-        (["x.npy", "--tools", "cusz"], "--tools is an option of scripts/bench/compare.py"),
-        (["--list"], "--list is an option of scripts/bench/compare.py"),
     ],
 )
 def test_mistakes(run, words, message, monkeypatch):

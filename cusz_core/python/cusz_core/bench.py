@@ -42,16 +42,8 @@ _SHOWN = {
     "compress_mbps": "compress MB/s",
     "decompress_mbps": "decompress MB/s",
 }
-_MOVED = ("--list", "--tools", "--pfpl", "--markdown", "--figures", "--docs", "--from")
 
 Row = dict[str, Any]
-
-
-class _Moved(argparse.Action):
-    """An option of the comparison with other compressors, which used to be part of `cusz bench`."""
-
-    def __call__(self, parser: object, namespace: object, values: object, option: str | None = None) -> None:
-        raise UsageError(f"{option} is an option of scripts/bench/compare.py, which is in the source tree")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -74,8 +66,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fill", type=number, help='value that stands for "no data" in the fields')
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows to this file, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, too")
-    for option in _MOVED:
-        parser.add_argument(option, action=_Moved, nargs="?", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
