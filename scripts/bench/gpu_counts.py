@@ -85,7 +85,6 @@ class Kernel(NamedTuple):
     values: int  # of the field
     blocks: int  # of the largest launch
     block_threads: int
-    shared_bytes: int
     threads: int  # instructions of threads
     warp_instructions: int
     wavefronts: int
@@ -197,7 +196,7 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
     sectors = total("sectors_missed") + total("sectors_stored") - total("sectors_merged")
     classes = {name: sum(launch["threads"][name] for launch in launches) for name in largest["threads"]}
     return Kernel(
-        values, int(largest["grid"][0]), threads, shared, sum(classes.values()), total("warp_instructions"),
+        values, int(largest["grid"][0]), threads, sum(classes.values()), total("warp_instructions"),
         total("shared_wavefronts"), total("shared_accesses"), sectors,
         total("chain_sum"), max(int(launch["chain_longest"]) for launch in launches), total("warps"), classes, fit,
         len(launches), total("chain_longest"),
@@ -491,16 +490,6 @@ def change_table(base: Counts, head: Counts, base_name: str, head_name: str) -> 
 def write(path: Path, commit: str, counts: Counts) -> None:
     rows = [{**row._asdict(), **kernel._replace(lines={})._asdict()} for row, kernel in counts.items()]
     runner.write_json({"commit": commit, "rows": rows}, path)
-
-
-def read(path: Path) -> dict[Row, Kernel]:
-    """What `write` has written."""
-    found = {}
-    for row in json.loads(path.read_text())["rows"]:
-        row["warps_of_processor"] = {int(n): fit for n, fit in row["warps_of_processor"].items()}
-        key = Row(*(row.pop(name) for name in Row._fields))
-        found[key] = Kernel(**row)
-    return found
 
 
 if __name__ == "__main__":
