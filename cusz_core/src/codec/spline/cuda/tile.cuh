@@ -80,13 +80,6 @@ __device__ constexpr std::uint32_t first_of_class(const Tile& tile, std::uint32_
     }
     return first;
 }
-template <class Tile>
-__device__ constexpr std::uint32_t points_of_phase(const Tile& tile, std::uint32_t phase) {
-    std::uint32_t n = 0;
-    for (std::uint32_t c = 1; c < 1u << Tile::axes; ++c)
-        n += static_cast<std::uint32_t>(std::popcount(c)) == phase ? points(tile, c) : 0;
-    return n;
-}
 
 // Groups of a class. Of a group's 64 slots those beyond the tile are empty.
 template <class Tile>
