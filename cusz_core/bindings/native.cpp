@@ -340,12 +340,13 @@ nb::object names_of(const char* key) {
     return choices_of(*cusz_parameter_at(number));
 }
 
-size_t max_archive_bytes_of(const Field& field) {
+size_t max_archive_bytes_of(cusz_dtype dtype, int32_t ndim, const std::array<uint64_t, CUSZ_MAX_NDIM>& shape) {
     size_t max_bytes = 0;
-    const cusz_status status = cusz_max_archive_bytes(field.dtype, field.ndim, field.shape.data(), &max_bytes);
+    const cusz_status status = cusz_max_archive_bytes(dtype, ndim, shape.data(), &max_bytes);
     if (status != CUSZ_OK) raise(status, "the field's size does not fit in 63 bits");
     return max_bytes;
 }
+size_t max_archive_bytes_of(const Field& field) { return max_archive_bytes_of(field.dtype, field.ndim, field.shape); }
 
 size_t compress_to(const Lease& lease, const cusz_params& params, const Field& field, void* archive, size_t capacity) {
     size_t archive_bytes = 0;
@@ -413,9 +414,11 @@ cusz_info inspect_archive(const Lease& lease, const Archive& archive) {
     return info;
 }
 
-nb::tuple extents(const cusz_info& info, const uint64_t (&values)[CUSZ_MAX_NDIM]) {
+// described: a cusz_info or a cusz_level, and one of its arrays.
+template <class Described>
+nb::tuple extents_of(const Described& described, const uint64_t (&values)[CUSZ_MAX_NDIM]) {
     nb::list list;
-    for (int i = 0; i < info.ndim; ++i) list.append(values[i]);
+    for (int i = 0; i < described.ndim; ++i) list.append(values[i]);
     return nb::tuple(list);
 }
 
@@ -424,7 +427,7 @@ std::tuple<int32_t, nb::tuple> layout(nb::handle object, const nb::tuple& place)
     const Archive archive(object);
     const Lease lease(place);
     const cusz_info info = inspect_archive(lease, archive);
-    return {info.dtype, extents(info, info.shape)};
+    return {info.dtype, extents_of(info, info.shape)};
 }
 
 // The name of a stage; None where there is none, as in raw archives.
@@ -543,7 +546,7 @@ nb::dict inspect(nb::handle object, const nb::tuple& place) {
     d["bins"] = info.bins;
     d["has_fill"] = info.has_fill != 0;
     d["checksum"] = info.checksum;
-    d["shape"] = extents(info, info.shape);
+    d["shape"] = extents_of(info, info.shape);
     d["eb"] = info.eb;
     d["eb_abs"] = info.eb_abs;
     d["step"] = info.step;
@@ -554,7 +557,7 @@ nb::dict inspect(nb::handle object, const nb::tuple& place) {
     d["codebook_bytes"] = info.codebook_bytes;
     d["index_bytes"] = info.index_bytes;
     d["payload_bytes"] = info.payload_bytes;
-    d["tile_shape"] = extents(info, info.tile_shape);
+    d["tile_shape"] = extents_of(info, info.tile_shape);
     d["n_tiles"] = info.n_tiles;
     d["n_special"] = info.n_special;
     d["n_out_of_range"] = info.n_out_of_range;
@@ -608,12 +611,6 @@ void decompress_box(nb::handle object, nb::handle out, const nb::tuple& start, i
         return cusz_decompress_box(lease.context(), archive.view.data(), archive.view.bytes(), threads,
                                    box.start.data(), box.count.data(), box.stride.data(), box.view.buf);
     }));
-}
-
-nb::tuple extents_of(const cusz_level& level, const uint64_t (&values)[CUSZ_MAX_NDIM]) {
-    nb::list list;
-    for (int i = 0; i < level.ndim; ++i) list.append(values[i]);
-    return nb::tuple(list);
 }
 
 // What an archive's level is: (n_levels, exact_cost, dtype, shape, step, needed_bytes, checksum).
@@ -715,11 +712,7 @@ size_t max_archive_bytes(int32_t dtype, const nb::tuple& shape) {
     std::array<uint64_t, CUSZ_MAX_NDIM> extents{};
     size_t i = 0;
     for (nb::handle extent : shape) extents[i++] = nb::cast<uint64_t>(extent);
-    size_t max_bytes = 0;
-    const cusz_status status =
-        cusz_max_archive_bytes(static_cast<cusz_dtype>(dtype), static_cast<int32_t>(i), extents.data(), &max_bytes);
-    if (status != CUSZ_OK) raise(status, "the field's size does not fit in 63 bits");
-    return max_bytes;
+    return max_archive_bytes_of(static_cast<cusz_dtype>(dtype), static_cast<int32_t>(i), extents);
 }
 
 // A function in Python that says what a bound gives: (PSNR, ratio).
