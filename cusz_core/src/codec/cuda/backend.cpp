@@ -232,14 +232,9 @@ private:
         compute_range(arguments, stream());
         queue_.fetch(results.data(), arguments.results, results.size());
         ValueRange range;
-        for (const Result& partial : results) {
-            if (partial.n_valid == 0) continue;
-            const double low = static_cast<double>(partial.min) + 0.0,
-                         high = static_cast<double>(partial.max) + 0.0; // no -0
-            range.min = range.n_valid == 0 ? low : std::min(range.min, low);
-            range.max = range.n_valid == 0 ? high : std::max(range.max, high);
-            range.n_valid += partial.n_valid;
-        }
+        for (const Result& partial : results) // + 0.0: no -0
+            range.add(
+                {static_cast<double>(partial.min) + 0.0, static_cast<double>(partial.max) + 0.0, partial.n_valid});
         return range;
     }
 
