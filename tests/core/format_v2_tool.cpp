@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <iostream>
 #include <iterator>
@@ -45,8 +44,7 @@ void write_head_again() {
         for (std::size_t i = 0; i < front.layout.value_bytes(); ++i)
             out.push_back(static_cast<std::byte>(bits >> 8 * i));
     }
-    const std::uint32_t checksum = checksum_of_head(out, front_bytes);
-    std::memcpy(out.data() + front_bytes, &checksum, sizeof checksum);
+    seal(out, front_bytes);
     std::fwrite(out.data(), 1, out.size(), stdout);
 }
 

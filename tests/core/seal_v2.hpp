@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -38,8 +37,7 @@ struct Parts {
             const std::vector<std::byte> bytes = cusz::v2::write_head(front, front_bytes, head);
             std::ranges::copy(bytes, archive.begin() + static_cast<std::ptrdiff_t>(front_bytes) + 4);
         }
-        const std::uint32_t checksum = cusz::v2::checksum_of_head(archive.first(end), front_bytes);
-        std::memcpy(archive.data() + front_bytes, &checksum, sizeof checksum);
+        cusz::v2::seal(archive.first(end), front_bytes);
     }
 
 private:

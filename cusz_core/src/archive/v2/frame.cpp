@@ -82,6 +82,22 @@ std::size_t n_large(const std::vector<Unit>& units) {
     return n;
 }
 
+// Of everything up to the end of unit 0.
+std::uint32_t checksum_of_head(std::span<const std::byte> head, std::size_t front_bytes) {
+    const std::size_t n = head.size() - 4, words = (n + 3) / 4;
+    std::vector<std::byte> covered(4 * words + 4);
+    std::copy_n(head.begin(), front_bytes, covered.begin());
+    std::copy(head.begin() + static_cast<std::ptrdiff_t>(front_bytes) + 4, head.end(),
+              covered.begin() + static_cast<std::ptrdiff_t>(front_bytes));
+    covered[4 * words] = static_cast<std::byte>(n % 4);
+    std::uint64_t sum = 0;
+    for (std::size_t first = 0, piece = 0; first <= words; first += piece_words, ++piece) {
+        const std::size_t count = std::min<std::size_t>(piece_words, words + 1 - first);
+        sum += part_of_sum(piece, weigh(covered.data() + 4 * first, count), count);
+    }
+    return fold(sum);
+}
+
 } // namespace
 
 double divisor(std::uint32_t bounds, std::size_t i) {
@@ -265,8 +281,7 @@ std::size_t pack(std::span<std::byte> archive, std::byte* packed) {
     write_front(front, archive.data());
     std::memcpy(archive.data() + begin, length, out.bytes());
     std::memcpy(archive.data() + at, packed, stored);
-    const std::uint32_t checksum = checksum_of_head(archive.first(at + stored), front_bytes);
-    std::memcpy(archive.data() + front_bytes, &checksum, sizeof checksum);
+    seal(archive.first(at + stored), front_bytes);
     return at + stored;
 }
 
@@ -337,19 +352,9 @@ std::size_t read_head_of(std::span<const std::byte> prefix, std::size_t archive_
     return in.at();
 }
 
-std::uint32_t checksum_of_head(std::span<const std::byte> head, std::size_t front_bytes) {
-    const std::size_t n = head.size() - 4, words = (n + 3) / 4;
-    std::vector<std::byte> covered(4 * words + 4);
-    std::copy_n(head.begin(), front_bytes, covered.begin());
-    std::copy(head.begin() + static_cast<std::ptrdiff_t>(front_bytes) + 4, head.end(),
-              covered.begin() + static_cast<std::ptrdiff_t>(front_bytes));
-    covered[4 * words] = static_cast<std::byte>(n % 4);
-    std::uint64_t sum = 0;
-    for (std::size_t first = 0, piece = 0; first <= words; first += piece_words, ++piece) {
-        const std::size_t count = std::min<std::size_t>(piece_words, words + 1 - first);
-        sum += part_of_sum(piece, weigh(covered.data() + 4 * first, count), count);
-    }
-    return fold(sum);
+void seal(std::span<std::byte> head, std::size_t front_bytes) {
+    const std::uint32_t checksum = checksum_of_head(head, front_bytes);
+    std::memcpy(head.data() + front_bytes, &checksum, sizeof checksum);
 }
 
 void verify_head(std::span<const std::byte> head, std::size_t front_bytes) {

@@ -117,8 +117,8 @@ Packed read_packed(std::span<const std::byte> archive, std::size_t archive_bytes
 // UNSUPPORTED.
 std::vector<std::byte> unpack(std::span<const std::byte> archive);
 
-// Of everything up to the end of unit 0. The checksum is at front_bytes.
-std::uint32_t checksum_of_head(std::span<const std::byte> head, std::size_t front_bytes);
+// head: everything up to the end of unit 0. Writes its checksum, which is at front_bytes.
+void seal(std::span<std::byte> head, std::size_t front_bytes);
 // Throws CORRUPT if it is another.
 void verify_head(std::span<const std::byte> head, std::size_t front_bytes);
 // What the head says of the archive, and its checksum. Throws CORRUPT.

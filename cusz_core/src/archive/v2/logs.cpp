@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "bytes.hpp"
 
@@ -20,8 +19,7 @@ std::size_t write_logs_head(const Layout& layout, const Logs& logs, std::byte* t
     out.number(std::bit_cast<std::uint64_t>(logs.scale.bound), 8);
     out.varint(logs.signs_bytes);
     const std::size_t bytes = front_bytes + 4 + out.bytes();
-    const std::uint32_t checksum = checksum_of_head({to, bytes}, front_bytes);
-    std::memcpy(to + front_bytes, &checksum, sizeof checksum);
+    seal({to, bytes}, front_bytes);
     return bytes;
 }
 

@@ -105,8 +105,7 @@ private:
             std::byte bytes[v2::max_front_bytes + 4 + sizeof(T)];
             const std::size_t n = v2::write_front(front, bytes), end = n + 4 + sizeof first;
             std::memcpy(bytes + n + 4, &first, sizeof first);
-            const std::uint32_t checksum = v2::checksum_of_head({bytes, end}, n);
-            std::memcpy(bytes + n, &checksum, sizeof checksum);
+            v2::seal({bytes, end}, n);
             if (end > capacity) return std::nullopt;
             std::memcpy(target, bytes, end);
             return end;

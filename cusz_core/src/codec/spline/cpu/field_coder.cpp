@@ -267,9 +267,7 @@ std::optional<std::size_t> FieldCoder<T>::assemble(v2::Front& front, v2::Head& h
         if (!payload.empty()) std::memcpy(target + at, payload.data(), 2 * payload.size());
         at += static_cast<std::size_t>(head.units[u].bytes);
     }
-    const std::size_t end_of_head = head_bytes + static_cast<std::size_t>(head.units[0].bytes);
-    const std::uint32_t checksum = v2::checksum_of_head({target, end_of_head}, n_front);
-    std::memcpy(target + n_front, &checksum, sizeof checksum);
+    v2::seal({target, head_bytes + static_cast<std::size_t>(head.units[0].bytes)}, n_front);
     return at;
 }
 

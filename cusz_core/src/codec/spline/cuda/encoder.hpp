@@ -265,8 +265,7 @@ private:
         begin.resize(n_first);
         std::ranges::copy(rest, begin.begin() + static_cast<std::ptrdiff_t>(n_front) + 4);
         std::memcpy(begin.data() + n_head, unit0.payload.begin, 2 * std::size_t{unit0.payload.n});
-        const std::uint32_t checksum = v2::checksum_of_head(begin, n_front);
-        std::memcpy(begin.data() + n_front, &checksum, sizeof checksum);
+        v2::seal(begin, n_front);
         memory_.copy(target.bytes(), begin.data(), n_first);
         memory_.queue.wait();
         bytes = n_first + 2 * n_words;
