@@ -183,8 +183,7 @@ typename FieldCoder<T>::Recorded FieldCoder<T>::record(const Field& coded, const
 template <class T>
 void FieldCoder<T>::count(const Field& coded, std::size_t n_recorded, const Sample& sample, const T* field,
                           int threads) {
-    if (!counts_) counts_ = std::make_unique<v2::Counts>();
-    v2::Counts& all = *counts_ = {};
+    v2::Counts& all = counts() = {};
     std::vector<v2::Counts> of_others(static_cast<std::size_t>(threads - 1));
     const auto of = [&](int thread) -> v2::Counts& {
         return thread == 0 ? all : of_others[static_cast<std::size_t>(thread - 1)];
@@ -283,8 +282,7 @@ std::optional<std::size_t> FieldCoder<T>::compress(v2::Front front, const Interp
     const v2::Model model = choose_model(coded, recorded.is_kept);
     std::vector<v2::MapSymbol> map;
     if (model.has_map) map = v2::map_of(model, coded.pyramid.lattices[0].n_active, rows_of(coded.pyramid));
-    if (!model_) model_ = std::make_unique<UnitModel>();
-    model_->set(model);
+    set_model(model);
 
     v2::Head head;
     head.how = how;
@@ -319,8 +317,7 @@ typename FieldCoder<T>::FirstUnit FieldCoder<T>::decompress_first(const Opened& 
     const Field& coded = opened.coded;
     const std::size_t from = opened.first_lattice();
     make_arrays(coded.sizes, static_cast<Bits>(opened.head.top), coded.coder.quantiser[0].special, from);
-    if (!model_) model_ = std::make_unique<UnitModel>();
-    model_->set(v2::model_of_preset(coded.pyramid.lattices[0].n_active, opened.head.preset));
+    set_model(v2::model_of_preset(coded.pyramid.lattices[0].n_active, opened.head.preset));
     const std::size_t first_unit[] = {0};
     read_units(opened, first_unit, {}, 0);
     return {arrays_[from], *model_, worker(0).patches};
@@ -352,14 +349,12 @@ LatticeArrays<T> FieldCoder<T>::code_first(Field& coded, const T* points) {
 template <class T>
 typename FieldCoder<T>::WrittenFirst FieldCoder<T>::write_first(const Field& coded, const v2::Counts& others) {
     const UnitRecord& record = records_[0];
-    if (!counts_) counts_ = std::make_unique<v2::Counts>();
-    *counts_ = others;
+    counts() = others;
     record.count(1, *counts_);
     const v2::Model model = choose_model(coded, false);
     std::vector<v2::MapSymbol> map;
     if (model.has_map) map = v2::map_of(model, coded.pyramid.lattices[0].n_active, rows_of(coded.pyramid));
-    if (!model_) model_ = std::make_unique<UnitModel>();
-    model_->set(model);
+    set_model(model);
     const UnitPayload payload = kernels(true).write(record, *model_, map, true, worker(0).room);
     return {model, *model_, payload, record.n_special, record.n_verbatim, record.live != 0};
 }
@@ -378,8 +373,7 @@ void FieldCoder<T>::decompress(std::span<const std::byte> prefix, std::size_t ar
     for (UnitWorker<T>& each : workers_) each.patches.clear();
     // Without arrays, the lattice goes to the destination.
     make_arrays(opened.coded.sizes, top_bits, opened.coded.coder.quantiser[0].special, lattice + 1);
-    if (!model_) model_ = std::make_unique<UnitModel>();
-    model_->set(v2::model_of_preset(pyramid.lattices[0].n_active, opened.head.preset));
+    set_model(v2::model_of_preset(pyramid.lattices[0].n_active, opened.head.preset));
     const std::vector<bool> wanted =
         wanted_units(pyramid, lattice, units, front.layout, box, opened.coded.coder.is_wide());
     const Destination<T> destination = destination_of<T>(pyramid, lattice, front.layout, box);
@@ -432,8 +426,7 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
     const Field coded(front, how, fields + n * front.layout.values);
     const Pyramid& pyramid = coded.pyramid;
     const bool is_one_unit = front.layout.values <= v2::max_values_of_small_lattices;
-    if (!counts_) counts_ = std::make_unique<v2::Counts>();
-    *counts_ = {};
+    counts() = {};
     Estimate estimate{.finest = pyramid.lattices[0]};
     const auto code = [&](std::size_t i, std::uint64_t t, const T* field) {
         const UnitRecord::Mark mark = record.mark();

@@ -162,6 +162,15 @@ private:
 
     UnitWorker<T>& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
     void make_workers(int threads);
+    // Made when they are first wanted.
+    v2::Counts& counts() {
+        if (!counts_) counts_ = std::make_unique<v2::Counts>();
+        return *counts_;
+    }
+    void set_model(const v2::Model& model) {
+        if (!model_) model_ = std::make_unique<UnitModel>();
+        model_->set(model);
+    }
     // from: of lattices from this one on.
     void make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from = 1);
     std::uint64_t weigh_units(const std::uint16_t* units, std::size_t n) const;
