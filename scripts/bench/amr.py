@@ -38,15 +38,12 @@ EDGE = 4  # cells along each axis of a block in the file that they open
 
 def blocks_of(part: Part, cells: int) -> list[Block]:
     """This rank's blocks: those of the field in turn, next to each other in the global array."""
-    comm, n = part.comm, part.field.shape[0] // cells
+    n = part.field.shape[0] // cells
     pieces = [
         np.ascontiguousarray(part.field[tuple(slice(cells * i, cells * (i + 1)) for i in index)])
         for index in np.ndindex(n, n, n)
     ]
-    grid = in_ranks.grid_of(part.options.blocks * comm.size)
-    corners = [tuple(cells * i for i in index) for index in np.ndindex(*grid)][comm.rank :: comm.size]
-    shape = tuple(cells * extent for extent in grid)
-    return [Block("T", pieces[i % len(pieces)], shape, corner) for i, corner in enumerate(corners)]
+    return part.small_blocks(cells, pieces)
 
 
 def steps(part: Part) -> list[Row]:
@@ -74,7 +71,7 @@ def steps(part: Part) -> list[Row]:
         for method, file in files.items():
             file.close()
             part.comm.Barrier()
-            row["bytes"][method] = in_ranks.stored_bytes(paths[method]) / counted / len(blocks) / part.comm.size
+            row["bytes"][method] = runner.stored_bytes(paths[method]) / counted / len(blocks) / part.comm.size
             part.remove(paths[method])
         rows.append(row)
     return rows

@@ -39,6 +39,7 @@ from runner import PEERS
 DOCS = runner.ROOT / "docs/reference/reliability.md"
 Array = np.ndarray[Any, Any]
 FILL = 1e20
+SECONDS_OF_A_CELL = 20  # at most, of other compressors
 
 # ------------------------------------------------------------------------------------------------------- fields
 
@@ -365,7 +366,7 @@ def _serve(name: str, todo: list[Cell], answers: Connection) -> None:
         answers.send(peer(name, cell))
 
 
-def outcomes_of_peer(name: str, todo: list[Cell], seconds_a_cell: float = 20) -> Iterator[Outcome]:
+def outcomes_of_peer(name: str, todo: list[Cell]) -> Iterator[Outcome]:
     """In separate processes: one that crashes or hangs loses its cell, and the next continues after it."""
     done = 0
     while done < len(todo):
@@ -375,7 +376,7 @@ def outcomes_of_peer(name: str, todo: list[Cell], seconds_a_cell: float = 20) ->
         send.close()
         try:
             while done < len(todo):
-                if not receive.poll(seconds_a_cell):
+                if not receive.poll(SECONDS_OF_A_CELL):
                     process.kill()
                     raise EOFError
                 yield receive.recv()

@@ -29,7 +29,6 @@ from runner import Document, Row
 
 TIMEOUT_S = 600  # of one mpirun
 REL = 1e-3  # of the field's range
-BLOCK_CELLS = 16  # along each axis of a small block
 ALONE = "ADIOS2 alone"
 #: Of all that is compressed here. The tables that are published are of Lorenzo.
 OPTIONS: dict[str, Any] = {"threads": 1, "predictor": "lorenzo"}
@@ -149,10 +148,6 @@ def files_of(path: Path) -> list[Path]:
     return [file for file in path.rglob("*") if file.is_file()]
 
 
-def stored_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in files_of(path))
-
-
 def synchronise(path: Path, forget: bool = False) -> None:
     """Waits until the files are on the disk; `forget`: makes the kernel drop them from the page cache."""
     for file in files_of(path):
@@ -198,6 +193,13 @@ class Part:
             array = np.roll(self.field, (37 * i + 11 * step, 17 * i, 5 * step), (0, 1, 2))
             found.append(Block("T", array, (size * n, n, n), (i * n, 0, 0)))
         return found
+
+    def small_blocks(self, cells: int, pieces: Sequence[Array]) -> list[Block]:
+        """As many blocks as --blocks says for each rank, of these cubes in turn, and next to each other."""
+        grid = grid_of(self.options.blocks * self.comm.size)
+        corners = [tuple(cells * i for i in index) for index in np.ndindex(*grid)][self.comm.rank :: self.comm.size]
+        shape = tuple(cells * extent for extent in grid)
+        return [Block("T", pieces[i % len(pieces)], shape, corner) for i, corner in enumerate(corners)]
 
     def seconds(self, call: Callable[[], object]) -> float:
         """The time of the slowest rank; all begin together (collective)."""

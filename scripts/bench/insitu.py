@@ -75,7 +75,7 @@ def write(part: Part) -> list[Row]:
                 if counts:
                     wholes[method].append(whole)
                 if method != "nothing":
-                    stored[method] = in_ranks.stored_bytes(path) / STEPS
+                    stored[method] = runner.stored_bytes(path) / STEPS
                     part.remove(path)
         alone = statistics.median(wholes["nothing"])
         rows += [

@@ -134,6 +134,12 @@ class Clock:
         return passed
 
 
+def stored_bytes(path: Path) -> int:
+    """Of a file, or of all files in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def reuse_freed_memory() -> None:
     """Makes malloc keep freed memory in this process: a tool that allocates what it returns then pays for fresh pages
     once, not in every call. (glibc; no effect elsewhere.)"""

@@ -56,7 +56,7 @@ class Run(measure.Attempt):
         self.time_once(out)
         for seconds in self.seconds.values():
             seconds.clear()
-        self.judge(Field("", self.case.x, self.case.fill), out, size_of(self.path), self.case.bound)
+        self.judge(Field("", self.case.x, self.case.fill), out, runner.stored_bytes(self.path), self.case.bound)
 
     def time_once(self, out: Array) -> None:
         self.remove()
@@ -74,12 +74,6 @@ class Run(measure.Attempt):
         if self.path.is_dir():
             shutil.rmtree(self.path)
         self.path.unlink(missing_ok=True)
-
-
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files)
 
 
 # ------------------------------------------------------------------------------------------------------- measurements

@@ -21,9 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import in_ranks
-import numpy as np
 import runner
-from in_ranks import BLOCK_CELLS, OPTIONS, REL, Block, Layer, Part, Plain
+from in_ranks import OPTIONS, REL, Block, Layer, Part, Plain
 from runner import Document, Row, filled, significant, table
 
 import cusz_core
@@ -31,6 +30,7 @@ import cusz_core
 PAGE = runner.PAGES / "writer.md"
 FILE = "writer_parts.csv"
 RANKS = (1, 2)
+CELLS = 16  # along each axis of a small block
 PUT, REST = "put (Python)", "the rest (Python)"
 RANGES, AGREEING = "value ranges", "agreeing on bounds, on success"
 COMPRESSING, AROUND, TABLES = "compressing", "around it (Python)", "block tables"
@@ -95,17 +95,6 @@ def taken() -> Clock:
     return clock
 
 
-def blocks_of(part: Part, small: bool) -> list[Block]:
-    if not small:
-        return part.blocks(0)
-    comm, n = part.comm, part.options.blocks
-    grid, cells = in_ranks.grid_of(n * comm.size), (BLOCK_CELLS,) * 3
-    shape = tuple(BLOCK_CELLS * extent for extent in grid)
-    corners = [tuple(BLOCK_CELLS * i for i in index) for index in np.ndindex(*grid)][comm.rank :: comm.size]
-    x = part.field[tuple(slice(extent) for extent in cells)].copy()
-    return [Block("T", x, shape, corner) for corner in corners]
-
-
 def rank_rows(part: Part) -> list[Row]:
     """Medians over steps, on rank 0, of every part of a step; and of what it has to be compared with, which takes turns
     with it."""
@@ -114,7 +103,7 @@ def rank_rows(part: Part) -> list[Row]:
     rows = []
     for small in (False, True):
         for mode in ("abs", "rel"):
-            blocks = blocks_of(part, small)
+            blocks = part.small_blocks(CELLS, [part.field[:CELLS, :CELLS, :CELLS].copy()]) if small else part.blocks(0)
             eb = part.eb if mode == "abs" else REL
             as_bytes = in_ranks.archives_of(part, blocks, part.eb)
             plain = Plain(options.tmpfs / "bytes.bp", comm)

@@ -218,7 +218,7 @@ def encoding(row: Row) -> str:
     return f"encode{row['reference']['word']}"
 
 
-def zfp_near(rows: Sequence[Row], target: float = 85.0) -> tuple[float, float, int] | None:
+def zfp_near(rows: Sequence[Row]) -> tuple[float, float, int] | None:
     """Bits, PSNR and index of zfp's rate whose mean PSNR over the fields is next to 85 dB."""
     if not all(row["zfp"] for row in rows):
         return None
@@ -226,7 +226,7 @@ def zfp_near(rows: Sequence[Row], target: float = 85.0) -> tuple[float, float, i
     for i in range(len(rows[0]["zfp"])):
         psnr = reference.mean_psnr([row["zfp"][i]["psnr"] for row in rows])
         points.append((mean(row["zfp"][i]["rate"] for row in rows), psnr, i))
-    return min(points, key=lambda point: abs(point[1] - target))
+    return min(points, key=lambda point: abs(point[1] - 85))
 
 
 # ------------------------------------------------------------------------------------------------------------ Markdown
