@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import cusz_core as cusz
@@ -73,23 +71,3 @@ def by_zarr(folder: Path, eb: float) -> float:
 def test_every_door(door: Callable[[Path, float], float], eb: float, tmp_path: Path) -> None:
     low, high = float(X.min()), float(X.max())
     assert door(tmp_path, eb) == eb * (high - low) == cusz.value_range(X).absolute_bound(eb)
-
-
-def test_the_rounded_product_may_exceed_the_exact_one() -> None:
-    """So it is the rounded one that docs/guides/python.md promises, with how to ask for less."""
-    value_range = cusz.value_range(X)
-    width = Fraction(value_range.max) - Fraction(value_range.min)
-    over = [eb for eb in np.linspace(1e-3, 2e-3, 100) if value_range.absolute_bound(eb) > Fraction(eb) * width]
-    assert over
-    for eb in over:
-        assert value_range.absolute_bound(eb * (1 - 2**-51)) <= Fraction(eb) * width
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_any_number_of_ranks(ranks: int, mpirun: Callable, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    mpirun(ranks, "one_bound.py", tmp_path / "run.bp", tmp_path / "x.npy", BOUNDS[0], timeout=60)
-    with cz.Reader(tmp_path / "run.bp") as run:
-        assert set(run[0].blocks("x")["eb_abs"]) == {cusz.value_range(X).absolute_bound(BOUNDS[0])}
-        assert support.violations(X, run[0].read("x"), cusz.value_range(X).absolute_bound(BOUNDS[0])) == []

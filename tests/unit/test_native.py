@@ -22,30 +22,6 @@ def has_gil():
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def test_many_threads_at_once():
-    fields = [support.smooth((30, 40, 50), support.DTYPES[i % 2], i) for i in range(8)]
-    wanted = [cusz.compress(x, 1e-3, threads=1) for x in fields]
-    failures = []
-
-    def work(i):
-        try:
-            for round_ in range(8):
-                archive = cusz.compress(fields[i], 1e-3, threads=1 + round_ % 3)
-                assert archive == wanted[i]
-                cusz.verify(fields[i], archive, threads=1)
-                if round_ % 7 == i % 7:
-                    cusz.release_scratch()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(fields))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-
-
 @pytest.mark.parametrize("name", ["compress", "decompress", "check", "value_range"])
 def test_the_interpreter_is_free_while_the_library_works(name):
     x = np.tile(X, (64, 1, 1))
