@@ -43,11 +43,10 @@ constexpr long steps_in_order = 1 << 20;
 constexpr unsigned long spin_limit = 16'000'000; // over all threads, while no thread returns
 
 constexpr const char* call_names[] = {
-    "__syncthreads",     "__syncthreads_or",  "__syncthreads_and",   "__syncthreads_count", "__syncwarp",
-    "__ballot_sync",     "__any_sync",        "__all_sync",          "__shfl_sync",         "__shfl_up_sync",
-    "__shfl_down_sync",  "__shfl_xor_sync",   "__reduce_add_sync",   "__reduce_min_sync",   "__reduce_max_sync",
-    "__reduce_or_sync",  "__reduce_and_sync", "__reduce_xor_sync",   "__reduce_add_sync",   "__reduce_min_sync",
-    "__reduce_max_sync", "__nanosleep",       "an atomic or a fence"};
+    "__syncthreads",     "__syncthreads_or",  "__syncthreads_and", "__syncthreads_count", "__syncwarp",
+    "__ballot_sync",     "__any_sync",        "__all_sync",        "__shfl_sync",         "__shfl_up_sync",
+    "__shfl_xor_sync",   "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync",   "__reduce_or_sync",
+    "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__nanosleep",         "an atomic or a fence"};
 const char* name(Call call) { return call_names[static_cast<unsigned>(call)]; }
 bool of_block(Call call) { return call <= Call::syncthreads_count; }
 
@@ -337,8 +336,6 @@ std::uint64_t reduce(Call call, std::uint64_t a, std::uint64_t b) {
     case Call::min: return std::min(a, b);
     case Call::max: return std::max(a, b);
     case Call::bit_or: return a | b;
-    case Call::bit_and: return a & b;
-    case Call::bit_xor: return a ^ b;
     case Call::signed_min: return signed_of(b) < signed_of(a) ? b : a;
     case Call::signed_max: return signed_of(a) < signed_of(b) ? b : a;
     default: return a + b;
@@ -358,7 +355,6 @@ void complete_group(Block& block, unsigned first, Warp& warp, unsigned which) {
     case Call::syncwarp: break;
     case Call::shuffle:
     case Call::shuffle_up:
-    case Call::shuffle_down:
     case Call::shuffle_xor:
         // The value of a lane that does not take part is undefined.
         lanes_do([&](unsigned lane) {
@@ -732,7 +728,6 @@ std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand
     unsigned source = lane;
     switch (call) {
     case Call::shuffle_up: source = offset <= lane - first ? lane - offset : lane; break;
-    case Call::shuffle_down: source = offset < end - lane ? lane + offset : lane; break;
     case Call::shuffle_xor: source = (lane ^ offset) < end ? lane ^ offset : lane; break;
     default: source = first | (offset & (part - 1));
     }
@@ -747,11 +742,6 @@ void pause(Call call, Site site) {
     self.block->spinning.push_back(self);
     call == Call::step ? steps_are_over() : spin(1);
     switch_to(next_thread(*self.block));
-}
-
-void trap(Site site) {
-    self_in(Call::step);
-    fail(cudaErrorLaunchFailure, "__trap at %s:%u", site.file_name(), site.line());
 }
 
 cudaError_t run(const Grid& what, const Schedule& how, std::string& report) {

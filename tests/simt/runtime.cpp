@@ -21,7 +21,6 @@ struct CUevent_st {
     std::optional<unsigned long> recorded; // number of the last work item before it
     std::chrono::steady_clock::time_point time{};
 };
-struct CUmemPoolHandle_st {};
 
 namespace simt {
 namespace {
@@ -152,7 +151,7 @@ Runtime& runtime() {
 thread_local cudaError_t last_error = cudaSuccess;
 
 cudaError_t result(cudaError_t error) {
-    if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+    if (error != cudaSuccess) last_error = error;
     return error;
 }
 
@@ -438,40 +437,6 @@ std::vector<Memory> accessible(const Runtime& r) {
     return all;
 }
 
-cudaError_t attribute(cudaDeviceAttr which, int& value) {
-    switch (which) {
-    case cudaDevAttrMaxThreadsPerBlock:
-    case cudaDevAttrMaxBlockDimX:
-    case cudaDevAttrMaxBlockDimY: value = block_limit; break;
-    case cudaDevAttrMaxBlockDimZ: value = 64; break;
-    case cudaDevAttrMaxGridDimX: value = std::numeric_limits<int>::max(); break;
-    case cudaDevAttrMaxGridDimY:
-    case cudaDevAttrMaxGridDimZ: value = 65535; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: value = shared_default; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: value = runtime().shared_limit; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: value = runtime().shared_limit + 1024; break;
-    case cudaDevAttrReservedSharedMemoryPerBlock: value = 1024; break;
-    case cudaDevAttrMaxRegistersPerBlock: value = 65536; break;
-    case cudaDevAttrWarpSize: value = 32; break;
-    case cudaDevAttrClockRate: value = 1'000'000; break;
-    case cudaDevAttrMultiProcessorCount: value = 2; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: value = 2048; break;
-    case cudaDevAttrL2CacheSize: value = 1 << 20; break;
-    case cudaDevAttrComputeCapabilityMajor: value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: value = 0; break;
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrMemoryPoolsSupported: value = 1; break;
-    case cudaDevAttrIntegrated:
-    case cudaDevAttrManagedMemory:
-    case cudaDevAttrPageableMemoryAccess: value = 0; break;
-    default: return cudaErrorInvalidValue;
-    }
-    return cudaSuccess;
-}
-
-CUmemPoolHandle_st default_pool;
-
 } // namespace
 
 void set_runner(Runner runner) {
@@ -512,7 +477,7 @@ using namespace simt;
 
 extern "C" {
 
-// Errors and versions ----------------------------------------------------------------------------------------------
+// Errors -----------------------------------------------------------------------------------------------------------
 
 const char* cudaGetErrorName(cudaError_t error) {
     switch (error) {
@@ -535,15 +500,6 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return last_error; }
-
-cudaError_t cudaRuntimeGetVersion(int* version) {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-cudaError_t cudaDriverGetVersion(int* version) {
-    *version = runtime().devices == 0 ? 0 : CUDART_VERSION; // 0: there is no driver
-    return cudaSuccess;
-}
 
 // The device -------------------------------------------------------------------------------------------------------
 
@@ -568,39 +524,23 @@ cudaError_t cudaSetDevice(int device) {
     });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
-    return api("cudaDeviceGetAttribute", [&](Runtime&) {
+    return api("cudaDeviceGetAttribute", [&](Runtime& r) {
         if (value == nullptr) return cudaErrorInvalidValue;
-        return is_device(device) ? attribute(which, *value) : cudaErrorInvalidDevice;
+        if (!is_device(device)) return cudaErrorInvalidDevice;
+        switch (which) {
+        case cudaDevAttrMultiProcessorCount: *value = 2; break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(r.shared_limit); break;
+        default: return cudaErrorInvalidValue;
+        }
+        return cudaSuccess;
     });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-    return api("cudaGetDeviceProperties", [&](Runtime& r) {
+    return api("cudaGetDeviceProperties", [&](Runtime&) {
         if (properties == nullptr) return cudaErrorInvalidValue;
         if (!is_device(device)) return cudaErrorInvalidDevice;
         *properties = {};
         std::snprintf(properties->name, sizeof(properties->name), "simt emulator");
-        properties->totalGlobalMem = memory_total;
-        properties->sharedMemPerBlock = shared_default;
-        properties->sharedMemPerBlockOptin = r.shared_limit;
-        properties->sharedMemPerMultiprocessor = r.shared_limit + 1024;
-        for (const auto& [which, value] :
-             {std::pair{cudaDevAttrMaxRegistersPerBlock, &properties->regsPerBlock},
-              {cudaDevAttrWarpSize, &properties->warpSize},
-              {cudaDevAttrMaxThreadsPerBlock, &properties->maxThreadsPerBlock},
-              {cudaDevAttrMaxBlockDimX, &properties->maxThreadsDim[0]},
-              {cudaDevAttrMaxBlockDimY, &properties->maxThreadsDim[1]},
-              {cudaDevAttrMaxBlockDimZ, &properties->maxThreadsDim[2]},
-              {cudaDevAttrMaxGridDimX, &properties->maxGridSize[0]},
-              {cudaDevAttrMaxGridDimY, &properties->maxGridSize[1]},
-              {cudaDevAttrMaxGridDimZ, &properties->maxGridSize[2]},
-              {cudaDevAttrComputeCapabilityMajor, &properties->major},
-              {cudaDevAttrComputeCapabilityMinor, &properties->minor},
-              {cudaDevAttrMultiProcessorCount, &properties->multiProcessorCount},
-              {cudaDevAttrMaxThreadsPerMultiProcessor, &properties->maxThreadsPerMultiProcessor},
-              {cudaDevAttrL2CacheSize, &properties->l2CacheSize},
-              {cudaDevAttrMemoryPoolsSupported, &properties->memoryPoolsSupported},
-              {cudaDevAttrUnifiedAddressing, &properties->unifiedAddressing}})
-            attribute(which, *value);
         return cudaSuccess;
     });
 }
@@ -614,24 +554,6 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
         *total = r.memory_limit;
         return cudaSuccess;
     });
-}
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-    return api("cudaDeviceGetDefaultMemPool", [&](Runtime&) {
-        if (!is_device(device)) return cudaErrorInvalidDevice;
-        *pool = &default_pool;
-        return cudaSuccess;
-    });
-}
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr which, void* value) {
-    return api("cudaMemPoolSetAttribute", [&](Runtime&) {
-        return pool == &default_pool && which == cudaMemPoolAttrReleaseThreshold && value != nullptr
-                   ? cudaSuccess
-                   : cudaErrorInvalidValue;
-    });
-}
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t) {
-    return api("cudaMemPoolTrimTo",
-               [&](Runtime&) { return pool == &default_pool ? cudaSuccess : cudaErrorInvalidValue; });
 }
 
 // Memory -----------------------------------------------------------------------------------------------------------
@@ -741,10 +663,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         return wait_for("cudaStreamSynchronize", [&] { return arrive_of(stream); });
     });
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    return api("cudaStreamQuery",
-               [&](Runtime&) { return is_stream(stream) ? arrive_of(stream) : cudaErrorInvalidResourceHandle; });
-}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     return api("cudaEventCreateWithFlags", [&](Runtime& r) { return make(r.events, event); });
 }
@@ -771,11 +689,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return api("cudaEventSynchronize", [&](Runtime& r) {
         if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
         return wait_for("cudaEventSynchronize", [&] { return arrive_before(event); });
-    });
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-    return api("cudaEventQuery", [&](Runtime& r) {
-        return r.events.contains(event) ? arrive_before(event) : cudaErrorInvalidResourceHandle;
     });
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {

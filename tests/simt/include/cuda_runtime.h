@@ -9,10 +9,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <concepts>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <source_location>
 #include <span>
 #include <tuple>
@@ -47,14 +45,11 @@ enum class Call : unsigned char {
     all,
     shuffle,
     shuffle_up,
-    shuffle_down,
     shuffle_xor,
     add,
     min,
     max,
     bit_or,
-    bit_and,
-    bit_xor,
     signed_add,
     signed_min,
     signed_max,
@@ -77,9 +72,6 @@ std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand
 
 // Lets other threads continue, of this block and of others.
 void pause(Call call, Site site);
-
-// Reports that the kernel gave up.
-[[noreturn]] void trap(Site site);
 
 // Called before accesses by which threads communicate: at some of them others go first (see Schedule).
 inline void step(Site site) {
@@ -108,16 +100,6 @@ T from_bits(std::uint64_t bits) {
 template <class T>
 using Same = std::type_identity_t<T>;
 
-// Rounds to the nearest integer, ties to even; saturates; NaN becomes 0.
-template <class Integer, std::floating_point T>
-Integer rounded(T x) {
-    constexpr T limit = -static_cast<T>(std::numeric_limits<Integer>::min()); // a power of two
-    if (std::isnan(x)) return 0;
-    if (x >= limit) return std::numeric_limits<Integer>::max();
-    if (x < -limit) return std::numeric_limits<Integer>::min();
-    return static_cast<Integer>(std::nearbyint(x));
-}
-
 } // namespace simt
 
 static const uint3& threadIdx [[maybe_unused]] = simt::thread_index;
@@ -144,7 +126,6 @@ inline void __syncwarp(unsigned mask = ~0u, SIMT_SITE) { simt::meet_warp(simt::C
 inline void __threadfence(SIMT_SITE) { simt::step(site); }
 inline void __threadfence_block(SIMT_SITE) { simt::step(site); }
 inline void __nanosleep(unsigned, SIMT_SITE) { simt::pause(simt::Call::nanosleep, site); }
-[[noreturn]] inline void __trap(SIMT_SITE) { simt::trap(site); }
 
 // Votes, shuffles and reductions of a warp ----------------------------------------------------------------------------
 
@@ -168,11 +149,6 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, SIMT_SI
         simt::shuffle(simt::Call::shuffle_up, mask, simt::to_bits(value), static_cast<int>(delta), width, site));
 }
 template <simt::Number32or64 T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, SIMT_SITE) {
-    return simt::from_bits<T>(
-        simt::shuffle(simt::Call::shuffle_down, mask, simt::to_bits(value), static_cast<int>(delta), width, site));
-}
-template <simt::Number32or64 T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, SIMT_SITE) {
     return simt::from_bits<T>(simt::shuffle(simt::Call::shuffle_xor, mask, simt::to_bits(value), lanes, width, site));
 }
@@ -185,8 +161,6 @@ SIMT_REDUCE(__reduce_add_sync, unsigned, add)
 SIMT_REDUCE(__reduce_min_sync, unsigned, min)
 SIMT_REDUCE(__reduce_max_sync, unsigned, max)
 SIMT_REDUCE(__reduce_or_sync, unsigned, bit_or)
-SIMT_REDUCE(__reduce_and_sync, unsigned, bit_and)
-SIMT_REDUCE(__reduce_xor_sync, unsigned, bit_xor)
 SIMT_REDUCE(__reduce_add_sync, int, signed_add)
 SIMT_REDUCE(__reduce_min_sync, int, signed_min)
 SIMT_REDUCE(__reduce_max_sync, int, signed_max)
@@ -203,12 +177,8 @@ SIMT_REDUCE(__reduce_max_sync, int, signed_max)
         *address = new_value;                                                                                          \
         return old;                                                                                                    \
     }
-SIMT_ATOMIC(atomicExch, value)
-SIMT_ATOMIC(atomicMin, std::min(old, value))
 SIMT_ATOMIC(atomicMax, std::max(old, value))
 SIMT_ATOMIC(atomicOr, old | value)
-SIMT_ATOMIC(atomicAnd, old& value)
-SIMT_ATOMIC(atomicXor, old ^ value)
 #undef SIMT_ATOMIC
 
 template <simt::Number32or64 T>
@@ -224,39 +194,12 @@ T atomicAdd(T* address, simt::Same<T> value, SIMT_SITE) {
     return old;
 }
 
-template <simt::Number32or64 T>
-T atomicCAS(T* address, simt::Same<T> expected, simt::Same<T> value, SIMT_SITE) {
-    simt::step(site);
-    const T old = *address;
-    if (old == expected) *address = value;
-    return old;
-}
-
-// Loads and stores with a hint ----------------------------------------------------------------------------------------
+// A load with a hint --------------------------------------------------------------------------------------------------
 
 template <class T>
 T __ldg(const T* address) {
     return *address;
 }
-template <class T>
-T __ldcg(const T* address, SIMT_SITE) {
-    simt::step(site);
-    return *address;
-}
-template <class T>
-T __ldcs(const T* address) {
-    return *address;
-}
-template <class T>
-void __stcg(T* address, simt::Same<T> value, SIMT_SITE) {
-    simt::step(site);
-    *address = value;
-}
-template <class T>
-void __stcs(T* address, simt::Same<T> value) {
-    *address = value;
-}
-
 #undef SIMT_SITE
 
 // Integers ------------------------------------------------------------------------------------------------------------
@@ -264,9 +207,7 @@ void __stcs(T* address, simt::Same<T> value) {
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
-inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline unsigned long long __brevll(unsigned long long x) {
     unsigned long long reversed = 0;
     for (int i = 0; i < 64; ++i) reversed |= (x >> i & 1) << (63 - i);
@@ -287,7 +228,6 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     return result;
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
-inline int __mulhi(int a, int b) { return static_cast<int>(std::int64_t{a} * b >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<unsigned long long>(Wide{a} * b >> 64);
@@ -308,39 +248,6 @@ constexpr T max(T a, T b) {
     else
         return a < b ? b : a;
 }
-
-// Floating point ------------------------------------------------------------------------------------------------------
-
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
-inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
-inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
-
-// Compile with -ffp-contract=off: these are never fused.
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float a) { return std::sqrt(a); }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dsub_rn(double a, double b) { return a - b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
-inline double __ddiv_rn(double a, double b) { return a / b; }
-inline double __dsqrt_rn(double a) { return std::sqrt(a); }
-inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
-
-inline int __float2int_rn(float x) { return simt::rounded<int>(x); }
-inline long long __float2ll_rn(float x) { return simt::rounded<long long>(x); }
-inline int __double2int_rn(double x) { return simt::rounded<int>(x); }
-inline long long __double2ll_rn(double x) { return simt::rounded<long long>(x); }
-inline float __int2float_rn(int x) { return static_cast<float>(x); }
-inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
-inline double __int2double_rn(int x) { return x; }
-inline double __ll2double_rn(long long x) { return static_cast<double>(x); }
-inline float __double2float_rn(double x) { return static_cast<float>(x); }
 
 // Templates for the host side ----------------------------------------------------------------------------------------
 
@@ -364,10 +271,6 @@ cudaError_t cudaMallocAsync(T** pointer, std::size_t size, cudaStream_t stream) 
 }
 template <class T>
 cudaError_t cudaMallocHost(T** pointer, std::size_t size, unsigned flags = 0) {
-    return ::cudaHostAlloc(reinterpret_cast<void**>(pointer), size, flags);
-}
-template <class T>
-cudaError_t cudaHostAlloc(T** pointer, std::size_t size, unsigned flags) {
     return ::cudaHostAlloc(reinterpret_cast<void**>(pointer), size, flags);
 }
 template <class T>

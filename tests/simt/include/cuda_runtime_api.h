@@ -41,7 +41,6 @@ struct dim3 {
 
 // The host side -------------------------------------------------------------------------------------------------------
 
-#define CUDART_VERSION 13000
 #define CUDART_CB
 
 // Each error's name is its text too; cudaGetErrorName needs the list once more.
@@ -50,52 +49,17 @@ struct dim3 {
     ERROR(cudaErrorInvalidValue, 1)                                                                                    \
     ERROR(cudaErrorMemoryAllocation, 2)                                                                                \
     ERROR(cudaErrorInitializationError, 3)                                                                             \
-    ERROR(cudaErrorCudartUnloading, 4)                                                                                 \
     ERROR(cudaErrorInvalidConfiguration, 9)                                                                            \
-    ERROR(cudaErrorInvalidPitchValue, 12)                                                                              \
-    ERROR(cudaErrorInvalidSymbol, 13)                                                                                  \
-    ERROR(cudaErrorInvalidHostPointer, 16)                                                                             \
-    ERROR(cudaErrorInvalidDevicePointer, 17)                                                                           \
     ERROR(cudaErrorInvalidMemcpyDirection, 21)                                                                         \
-    ERROR(cudaErrorStubLibrary, 34)                                                                                    \
     ERROR(cudaErrorInsufficientDriver, 35)                                                                             \
-    ERROR(cudaErrorCallRequiresNewerDriver, 36)                                                                        \
-    ERROR(cudaErrorDevicesUnavailable, 46)                                                                             \
-    ERROR(cudaErrorIncompatibleDriverContext, 49)                                                                      \
-    ERROR(cudaErrorMissingConfiguration, 52)                                                                           \
     ERROR(cudaErrorInvalidDeviceFunction, 98)                                                                          \
     ERROR(cudaErrorNoDevice, 100)                                                                                      \
     ERROR(cudaErrorInvalidDevice, 101)                                                                                 \
-    ERROR(cudaErrorStartupFailure, 127)                                                                                \
-    ERROR(cudaErrorInvalidKernelImage, 200)                                                                            \
-    ERROR(cudaErrorDeviceUninitialized, 201)                                                                           \
-    ERROR(cudaErrorNoKernelImageForDevice, 209)                                                                        \
-    ERROR(cudaErrorECCUncorrectable, 214)                                                                              \
-    ERROR(cudaErrorInvalidPtx, 218)                                                                                    \
-    ERROR(cudaErrorUnsupportedPtxVersion, 222)                                                                         \
-    ERROR(cudaErrorOperatingSystem, 304)                                                                               \
     ERROR(cudaErrorInvalidResourceHandle, 400)                                                                         \
-    ERROR(cudaErrorIllegalState, 401)                                                                                  \
-    ERROR(cudaErrorNotReady, 600)                                                                                      \
     ERROR(cudaErrorIllegalAddress, 700)                                                                                \
-    ERROR(cudaErrorLaunchOutOfResources, 701)                                                                          \
-    ERROR(cudaErrorLaunchTimeout, 702)                                                                                 \
-    ERROR(cudaErrorContextIsDestroyed, 709)                                                                            \
     ERROR(cudaErrorAssert, 710)                                                                                        \
-    ERROR(cudaErrorHardwareStackError, 714)                                                                            \
-    ERROR(cudaErrorIllegalInstruction, 715)                                                                            \
-    ERROR(cudaErrorMisalignedAddress, 716)                                                                             \
-    ERROR(cudaErrorInvalidAddressSpace, 717)                                                                           \
-    ERROR(cudaErrorInvalidPc, 718)                                                                                     \
     ERROR(cudaErrorLaunchFailure, 719)                                                                                 \
-    ERROR(cudaErrorCooperativeLaunchTooLarge, 720)                                                                     \
-    ERROR(cudaErrorNotPermitted, 800)                                                                                  \
     ERROR(cudaErrorNotSupported, 801)                                                                                  \
-    ERROR(cudaErrorSystemNotReady, 802)                                                                                \
-    ERROR(cudaErrorSystemDriverMismatch, 803)                                                                          \
-    ERROR(cudaErrorCompatNotSupportedOnDevice, 804)                                                                    \
-    ERROR(cudaErrorStreamCaptureUnsupported, 900)                                                                      \
-    ERROR(cudaErrorTimeout, 909)                                                                                       \
     ERROR(cudaErrorUnknown, 999)
 
 #define SIMT_ENUMERATOR(name, number) name = number,
@@ -124,43 +88,12 @@ enum cudaFuncAttribute {
 };
 
 enum cudaDeviceAttr {
-    cudaDevAttrMaxThreadsPerBlock = 1,
-    cudaDevAttrMaxBlockDimX = 2,
-    cudaDevAttrMaxBlockDimY = 3,
-    cudaDevAttrMaxBlockDimZ = 4,
-    cudaDevAttrMaxGridDimX = 5,
-    cudaDevAttrMaxGridDimY = 6,
-    cudaDevAttrMaxGridDimZ = 7,
-    cudaDevAttrMaxSharedMemoryPerBlock = 8,
-    cudaDevAttrWarpSize = 10,
-    cudaDevAttrMaxRegistersPerBlock = 12,
-    cudaDevAttrClockRate = 13,
     cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrIntegrated = 18,
-    cudaDevAttrConcurrentKernels = 31,
-    cudaDevAttrL2CacheSize = 38,
-    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-    cudaDevAttrUnifiedAddressing = 41,
-    cudaDevAttrComputeCapabilityMajor = 75,
-    cudaDevAttrComputeCapabilityMinor = 76,
-    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
-    cudaDevAttrManagedMemory = 83,
-    cudaDevAttrPageableMemoryAccess = 88,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-    cudaDevAttrReservedSharedMemoryPerBlock = 111,
-    cudaDevAttrMemoryPoolsSupported = 115,
-};
-
-enum cudaMemPoolAttr {
-    cudaMemPoolAttrReleaseThreshold = 4,
 };
 
 struct cudaDeviceProp {
     char name[256];
-    std::size_t totalGlobalMem, sharedMemPerBlock;
-    int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3], major, minor;
-    int multiProcessorCount, maxThreadsPerMultiProcessor, l2CacheSize, memoryPoolsSupported, unifiedAddressing;
-    std::size_t sharedMemPerMultiprocessor, sharedMemPerBlockOptin;
 };
 
 struct cudaPointerAttributes {
@@ -172,7 +105,6 @@ struct cudaPointerAttributes {
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
-using cudaMemPool_t = struct CUmemPoolHandle_st*;
 #define cudaStreamLegacy ((cudaStream_t)0x1)
 #define cudaStreamPerThread ((cudaStream_t)0x2)
 #define cudaStreamDefault 0x00
@@ -203,8 +135,6 @@ const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
-cudaError_t cudaRuntimeGetVersion(int* version);
-cudaError_t cudaDriverGetVersion(int* version);
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
@@ -213,9 +143,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes);
 
 cudaError_t cudaMalloc(void** pointer, std::size_t size);
 cudaError_t cudaFree(void* pointer);
@@ -235,13 +162,11 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
-cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 
