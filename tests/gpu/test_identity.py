@@ -30,8 +30,8 @@ def test_kinds_and_shapes(identical: Identical, name: str, shape: tuple[int, ...
 
 @pytest.mark.parametrize("predictor", ["spline", "auto"])
 @pytest.mark.parametrize("name", ["waves", "noise", "mixture", "constant", "last_axis_in_layers"])
-def test_through_the_host(identical: Identical, name: str, dtype: np.dtype, predictor: str) -> None:
-    """The spline codec has no kernels. "auto" chooses by boxes of the field."""
+def test_spline(identical: Identical, name: str, dtype: np.dtype, predictor: str) -> None:
+    """And "auto", which chooses by boxes of the field."""
     kind = spline_kinds.KINDS[name]
     for shape in ((9000,), (70, 130), (90, 100, 110), (2, 9, 17, 33)):
         identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor=predictor)

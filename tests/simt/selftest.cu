@@ -6,7 +6,6 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -562,28 +561,6 @@ void host_threads() {
     for (auto& thread : threads) thread.join();
 }
 
-void speed() {
-    using Clock = std::chrono::steady_clock;
-    const unsigned blocks = 64, threads = 256;
-    const Values<unsigned> result(blocks);
-    for (const int order : {0, 1, 2})
-        for (const int of_warp : {0, 5}) {
-            const int rounds = 100;
-            simt_set_schedule(order, 1, 4);
-            double best = 1e9;
-            for (int i = 0; i < 2; ++i) {
-                const auto start = Clock::now();
-                launch(meet_often, blocks, threads, 40 * 1024, {result.data(), rounds, of_warp});
-                best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-            }
-            const double arrivals = 1.0 * blocks * threads * rounds * (1 + of_warp);
-            const double met = 1.0 * blocks * rounds * (1 + 8 * of_warp);
-            std::printf("order %d, %d barriers, %d calls of each warp: %.1f ns per thread and call, %.2f million "
-                        "collectives/s, %.2f ms per block\n",
-                        order, rounds, rounds * of_warp, best / arrivals * 1e9, met / best / 1e6, best / blocks * 1e3);
-        }
-}
-
 struct Case {
     const char* name;
     void (*run)();
@@ -614,8 +591,7 @@ constexpr Case cases[] = {{"block_sum", block_sum_case},
                           {"copies_under_way", copies_under_way},
                           {"launched", launched},
                           {"float_modes", float_modes},
-                          {"host_threads", host_threads},
-                          {"speed", speed}};
+                          {"host_threads", host_threads}};
 
 } // namespace
 

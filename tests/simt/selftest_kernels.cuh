@@ -281,18 +281,4 @@ static __global__ void make_mistake(const MistakeArguments a) {
 static __global__ void copy_shared(unsigned* first_words) { first_words[blockIdx.x] = shared<unsigned>()[0]; }
 static __global__ void halve(float* values) { values[threadIdx.x] *= 0.5f; }
 
-struct ManyArguments {
-    unsigned* result;
-    int rounds, of_warp;
-};
-// Many barriers and warp calls, to measure their speed.
-static __global__ void __launch_bounds__(256) meet_often(const ManyArguments a) {
-    unsigned value = threadIdx.x;
-    for (int i = 0; i < a.rounds; ++i) {
-        for (int k = 0; k < a.of_warp; ++k) value = __shfl_xor_sync(all_lanes, value, 1) + 1;
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) a.result[blockIdx.x] = value;
-}
-
 } // namespace selftest

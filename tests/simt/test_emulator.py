@@ -35,7 +35,6 @@ CASES = [
     "launched",
     "float_modes",
     "host_threads",
-    "speed",
 ]
 
 

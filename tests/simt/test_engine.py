@@ -696,7 +696,7 @@ def test_every_call_may_fail(simt: Library, direction: str, kind: str, places: d
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("direction", ["compress", "decompress", "check"])
-def test_every_call_may_fail_through_the_host(simt: Library, direction: str, places: dict[str, str]) -> None:
+def test_every_call_of_the_spline_codec_may_fail(simt: Library, direction: str, places: dict[str, str]) -> None:
     x = KINDS["noise"].make((20, 40, 50), DTYPES[0])
     archive = every_call_may_fail(simt, direction, places, x, 1e-6, REL, predictor="spline")
     assert archive[:2] == b"\xc5\x5a"

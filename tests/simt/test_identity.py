@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from simt_checks import check_identity
 from simt_fields import COVERING, KINDS, Kind
-from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Info, Library
+from simt_library import ABS, CPU, CUDA, DEVICE, RAW_OVERHEAD, REL, Context, Info, Library
 
 import format_v1 as v1
 import support
@@ -408,11 +408,3 @@ def test_real_fields(simt: Library, reused: Context, path: Path, eb: float) -> N
     fill = 1e20 if path.stem.startswith("ipsl_tos") else None
     archive = check_identity(reused, x, eb, REL, fill=fill)
     assert len(archive) < x.nbytes + RAW_OVERHEAD
-
-
-def test_fields_on_the_host_take_the_same_way(simt: Library, reused: Context) -> None:
-    for name in ("smooth", "mixture", "incompressible"):
-        kind = KINDS[name]
-        x = kind.make((18, 33, 40), DTYPES[0])
-        wanted = reused.compress(x, kind.eb, kind.mode, backend=CPU, **kind.options)
-        assert reused.compress(x, kind.eb, kind.mode, backend=CUDA, field=HOST, **kind.options) == wanted
