@@ -198,6 +198,27 @@ def test_variables_without_a_value_range(value: float, goal: dict[str, Any], tmp
     assert sizes["masked"] < (0.1 if value == 0 else 1.01) * masked.nbytes
 
 
+def test_a_bound_of_0_relative_to_the_value_range_changes_nothing(dtype: np.dtype, tmp_path: Path) -> None:
+    """Not the sign of a zero, either."""
+    x = np.array([[0.0, -0.0, np.nan, 1e20]], dtype)
+    with cz.Writer(tmp_path / "run.bp", eb=0, mode="rel", fill=1e20) as out, out.step():
+        out.put("x", x)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert support.same_bits(run[0].read("x"), x)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("option", ["asynchronous", "overlap"])
+def test_appending_no_step_in_the_background(option: str, ranks: int, mpirun: Callable, tmp_path: Path) -> None:
+    """A restart that ends before its first step: ADIOS2 would crash when it closes the file. The next one goes on."""
+    for steps in (1, 0, 1, 0):
+        mpirun(ranks, "append_steps.py", tmp_path / "run.bp", steps, option, timeout=60)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [step.read("x").tolist() for step in run] == [[1.0] * ranks] * 2
+    assert not [block for block in cz.inspect_bp(tmp_path / "run.bp", check=True) if "error" in block]
+
+
 def test_writing_in_the_background(tmp_path: Path) -> None:
     """A step is in the file when the next one has begun to be written; one that fails takes none with it."""
     x = support.smooth((64, 64, 64), support.F32)

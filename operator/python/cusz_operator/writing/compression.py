@@ -131,8 +131,8 @@ class Compressor:
         parameters = blocks.parameters
         mode, eb = parameters.mode, bound
         if mode != "pw_rel":
-            is_range_known = mode == "rel" or blocks.wanted is not None
-            is_flat = bound == 0 and is_range_known and not (found[:, 0] < found[:, 1]).any()
+            is_relative = blocks.wanted is not None or (mode == "rel" and parameters.eb > 0)
+            is_flat = bound == 0 and is_relative and not (found[:, 0] < found[:, 1]).any()
             mode, eb = ("rel", parameters.eb or 1.0) if is_flat else ("abs", bound)
         key = (id(parameters), mode, eb)
         known = self._bounded.get(key)

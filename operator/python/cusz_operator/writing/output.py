@@ -64,6 +64,7 @@ class Output:
         self._records: dict[str, checks.VariableRecord] = {}  # of the open step
         self._step = 0
         self._is_drained = False  # from a burst buffer, where files grow first
+        self._closing_crashes = False
         self.has_statistics = False
         self.is_in_step = False
 
@@ -95,6 +96,8 @@ class Output:
         """
         self.has_statistics = has_statistics
         self._is_drained = any(key.lower() == "burstbufferpath" and value for key, value in parameters.items())
+        # ADIOS2 2.12 crashes when it closes a file that it would append to in the background, where there was no step.
+        self._closing_crashes = append and any(key.lower() == "asyncwrite" for key in parameters)
         mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
         try:
             self._io.set_parameters({**parameters, "StatsLevel": str(int(has_statistics))})
@@ -162,6 +165,7 @@ class Output:
     def begin_step(self) -> None:
         self.is_in_step = True
         self._engine.begin_step()
+        self._closing_crashes = False
         self._step = self._engine.current_step()
         self._table_checks.clear()
         self._records.clear()
@@ -257,6 +261,9 @@ class Output:
             self._checks.record(self._step, self._table_checks, self._records)
 
     def close(self) -> None:
+        if self._closing_crashes:
+            self.abandon()  # the file stays as it was
+            return
         engine, self._engine = self._engine, None
         try:
             engine.close()
