@@ -67,21 +67,30 @@ def outcome(context: Context, data: bytes, nbytes: int, place: str) -> tuple[Sta
         return failure.status, failure.message
 
 
-def same_as_cpu(context: Context, data: bytes, nbytes: int, what: str) -> Status:
+def same_outcome(context: Context, data: bytes, nbytes: int, what: str) -> tuple[Status, bytes | str]:
+    """The device's, with the CPU's status, and its values if there are any."""
     wanted, values = outcome(context, data, nbytes, HOST)
     status, own = outcome(context, data, nbytes, DEVICE)
     assert context.library.report == "", what
     assert status == wanted, f"{what}: {own!r} in place of {values!r}"
     if status == Status.OK:
         assert own == values, what
-    return status
+    return status, own
 
 
-def status_of_check(context: Context, data: bytes, place: str) -> Status:
+def same_as_cpu(context: Context, data: bytes, nbytes: int, what: str) -> Status:
+    return same_outcome(context, data, nbytes, what)[0]
+
+
+def same_check(context: Context, data: bytes, what: str) -> Status:
     """Of cusz_check."""
-    with context.library.memory(place, data) as archive:
-        failure = failure_of(lambda: context.check(archive))
-    return Status.OK if failure is None else failure.status
+    found = []
+    for place in (DEVICE, HOST):
+        with context.library.memory(place, data) as archive:
+            failure = failure_of(lambda archive=archive: context.check(archive))
+        found.append(Status.OK if failure is None else failure.status)
+    assert found[0] == found[1], what
+    return found[0]
 
 
 # ---- Calls that fail
