@@ -49,14 +49,6 @@ def test_bounds_relative_to_every_value(identical: Identical, eb: float, dtype: 
         identical(support.random_bits((37, 41), dtype, seed), eb, "pw_rel", predictor=predictor)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_kind(identical: Identical, name: str, dtype: np.dtype) -> None:
-    """A few tiles of each: what scripts/gpu sanitize runs."""
-    kind = KINDS[name]
-    for shape in ((9000,), (70, 130), (18, 33, 40), (2, 9, 17, 33)):
-        identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
-
-
 @pytest.mark.parametrize("shape", support.ALL_SHAPES, ids=str)
 def test_shapes(identical: Identical, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Empty ones as well."""
