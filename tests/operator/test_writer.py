@@ -219,6 +219,39 @@ def test_appending_no_step_in_the_background(option: str, ranks: int, mpirun: Ca
     assert not [block for block in cz.inspect_bp(tmp_path / "run.bp", check=True) if "error" in block]
 
 
+@pytest.mark.parametrize(
+    "others", [["notes.txt"], ["data.0", "notes.txt"], ["figures/a.png"], ["md.idx", "old.bp/md.idx"]]
+)
+def test_a_folder_of_other_things_is_not_replaced(
+    others: list[str], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ADIOS2 deletes all that is in the folder: of "." or "/", too."""
+    for name in others:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path, ".", f"../{tmp_path.name}/"):
+        with pytest.raises(
+            cusz_core.ParameterError, match=r"a folder with other things than a run, such as '.*', which"
+        ):
+            cz.Writer(path, eb=1, engine=engine)
+    assert [(tmp_path / name).read_text() for name in others] == ["mine"] * len(others)
+
+
+@pytest.mark.parametrize("there", [[], ["data.0"], ["data.0", "md.0", "mmd.0"]])
+def test_an_empty_folder_or_one_of_a_run_that_was_killed_is_replaced(
+    there: list[str], engine: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "run.bp").mkdir()
+    for name in there:
+        (tmp_path / "run.bp" / name).touch()
+    for _ in range(2):
+        with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out, out.step():
+            out.put("x", np.ones(5))
+        with cz.Reader(tmp_path / "run.bp") as run:
+            assert len(run) == 1
+
+
 def test_writing_in_the_background(tmp_path: Path) -> None:
     """A step is in the file when the next one has begun to be written; one that fails takes none with it."""
     x = support.smooth((64, 64, 64), support.F32)

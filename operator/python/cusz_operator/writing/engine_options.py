@@ -88,3 +88,18 @@ def require_path(given: str, engine: str, append: bool) -> None:
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")
+    elif path.is_dir():
+        _require_a_run(path)
+
+
+def _require_a_run(folder: Path) -> None:
+    """ADIOS2 2.12 deletes all that is in a folder that it replaces, with folders in it."""
+    entries = list(os.scandir(folder))
+    is_run = any(entry.name == "md.idx" for entry in entries)
+    for entry in entries:
+        is_own = is_run or entry.name.startswith(("data.", "md.", "mmd.", "cusz."))
+        if not is_own or entry.is_dir(follow_symlinks=False):
+            raise ParameterError(
+                f"it is a folder with other things than a run, such as {entry.name!r}, which ADIOS2 would delete: take "
+                "another name"
+            )

@@ -93,7 +93,8 @@ class Writer:
     ) -> None:
         """
         Args:
-            path: the .bp folder, or the stream, to write. A folder of this name is replaced, unless `append`.
+            path: the .bp folder, or the stream, to write. A run of this name is replaced, unless `append`; a folder of
+                other things is refused.
             comm: an mpi4py communicator; None: this process alone.
             eb: the error bound of variables without their own, finite and >= 0: in the variable's unit (mode "abs"), or
                 a fraction of its value range (mode "rel") or of every value ("pw_rel"). 0 is lossless.
