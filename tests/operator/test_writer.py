@@ -252,6 +252,28 @@ def test_an_empty_folder_or_one_of_a_run_that_was_killed_is_replaced(
             assert len(run) == 1
 
 
+@pytest.mark.parametrize("stop", [SystemExit, GeneratorExit, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "modes", [{}, {"overlap": True}, {"asynchronous": True}, {"overlap": True, "asynchronous": True}]
+)
+def test_a_program_that_is_stopped_between_steps(
+    modes: dict[str, bool], stop: type[BaseException], tmp_path: Path
+) -> None:
+    """The steps that have ended are in the file, also those that are written later."""
+
+    def simulate() -> None:
+        with cz.Writer(tmp_path / "run.bp", eb=1e-3, **modes) as out:
+            for i in range(3):
+                with out.step():
+                    out.put("x", np.full(5, float(i)))
+            raise stop
+
+    with pytest.raises(stop):
+        simulate()
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [step.read("x")[0] for step in run] == pytest.approx([0, 1, 2], abs=1e-3)
+
+
 def test_writing_in_the_background(tmp_path: Path) -> None:
     """A step is in the file when the next one has begun to be written; one that fails takes none with it."""
     x = support.smooth((64, 64, 64), support.F32)

@@ -396,9 +396,10 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and not isinstance(error, Exception):
-            return  # the process is being stopped: it must not wait for other ranks
-        close_after(error, lambda: self._close(error))
+        is_stopped = error is not None and not isinstance(error, Exception)
+        if is_stopped and self._ranks.size > 1:
+            return  # it must not wait for other ranks
+        close_after(error, lambda: self._close(error if isinstance(error, Exception) else None))
 
     # ----------------------------------------------------------------------------------------------------- inside
 
