@@ -238,7 +238,7 @@ def test_a_folder_of_other_things_is_not_replaced(
     assert [(tmp_path / name).read_text() for name in others] == ["mine"] * len(others)
 
 
-@pytest.mark.parametrize("there", [[], ["data.0"], ["data.0", "md.0", "mmd.0"]])
+@pytest.mark.parametrize("there", [[], ["data.0"], ["data.0", "md.0", "mmd.0", "profiling.json"]])
 def test_an_empty_folder_or_one_of_a_run_that_was_killed_is_replaced(
     there: list[str], engine: Any, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ def _require_a_run(folder: Path) -> None:
     entries = list(os.scandir(folder))
     is_run = any(entry.name == "md.idx" for entry in entries)
     for entry in entries:
-        is_own = is_run or entry.name.startswith(("data.", "md.", "mmd.", "cusz."))
+        is_own = is_run or entry.name.startswith(("data.", "md.", "mmd.", "profiling.", "cusz."))
         if not is_own or entry.is_dir(follow_symlinks=False):
             raise ParameterError(
                 f"it is a folder with other things than a run, such as {entry.name!r}, which ADIOS2 would delete: take "
