@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,20 +122,21 @@ def shown_by_bpls(bpls: str) -> Callable[[Path, str, int], list[str]]:
     return shown
 
 
-@pytest.fixture(scope="session")
-def start_ranks() -> Callable[..., subprocess.Popen[str]]:
-    """Starts a script of ranks/ and does not wait for it."""
+@pytest.fixture
+def start_ranks() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a script of ranks/ and does not wait for it. What still runs after the test is killed."""
+    jobs: list[subprocess.Popen[str]] = []
 
     def start(ranks: int, script: str, *arguments: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(word) for word in mpirun_command(ranks, script, *arguments)],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [str(word) for word in mpirun_command(ranks, script, *arguments)]
+        job = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        jobs.append(job)
+        return job
 
-    return start
+    yield start
+    for job in jobs:
+        with job:  # which closes its pipe, and waits for it
+            job.kill()
 
 
 @pytest.fixture(scope="session")

@@ -334,20 +334,14 @@ def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: i
     path = folder / f"killed{seed}.bp"
     delay, victim = support.integers(2, 0, 10**6, seed=seed).tolist()
     job = start_ranks(ranks, "faults.py", "steps", path, engine, "1000000")
-    try:
-        victim_log = Path(f"{path}.rank{victim % ranks}")
-        # The first line says which process it is. Counting steps holds on a slow machine, too; a time alone does not.
-        faults.wait_until(
-            lambda: victim_log.exists() and victim_log.read_text(encoding="utf-8").count("\n") > seed % 10
-        )
-        pid = int(victim_log.read_text(encoding="utf-8").split()[1])
-        time.sleep(delay / 10**7)
-        os.kill(pid, signal.SIGKILL)
-        job.communicate(timeout=60)
-        assert job.returncode != 0
-    finally:
-        job.kill()
-        job.wait()
+    victim_log = Path(f"{path}.rank{victim % ranks}")
+    # The first line says which process it is. Counting steps holds on a slow machine, too; a time alone does not.
+    faults.wait_until(lambda: victim_log.exists() and victim_log.read_text(encoding="utf-8").count("\n") > seed % 10)
+    pid = int(victim_log.read_text(encoding="utf-8").split()[1])
+    time.sleep(delay / 10**7)
+    os.kill(pid, signal.SIGKILL)
+    job.communicate(timeout=60)
+    assert job.returncode != 0
     return path
 
 
@@ -396,14 +390,9 @@ def test_a_rank_fails_while_others_receive(
     writing = start_ranks(2, "faults.py", "steps", stream, "SST", "30")
     monkeypatch.setenv("LOG", str(log))
     reading = start_ranks(3, "faults.py", "receive", stream, "SST", "2")
-    try:
-        output, _ = reading.communicate(timeout=60)
-        assert reading.returncode != 0, output
-        assert writing.wait(60) == 0
-    finally:
-        for job in (reading, writing):
-            job.kill()
-            job.communicate()
+    output, _ = reading.communicate(timeout=60)
+    assert reading.returncode != 0, output
+    assert writing.wait(60) == 0
     steps, error = ["step 0", "step 1", "step 2"], "before its end: ValueError: of the monitor"
     *others, last = logs(log, 3)
     assert last == [*steps, "error ValueError: of the monitor"]
@@ -424,21 +413,16 @@ def kill_the_writer(
     if hold:
         held.touch()
     reading = start_ranks(readers, "faults.py", "receive", stream, "SST")
-    try:
-        last_log = Path(f"{log}.rank{readers - 1}")
-        faults.wait_until(lambda: last_log.exists() and "step 0\n" in last_log.read_text(encoding="utf-8"))
-        time.sleep(delay)
-        os.kill(int(Path(f"{stream}.rank0").read_text(encoding="utf-8").split()[1]), signal.SIGKILL)
-        assert writing.wait(60) != 0
-        if hold:
-            time.sleep(0.5)  # until the readers have been told
-            held.unlink()
-        output, _ = reading.communicate(timeout=60)
-        assert reading.returncode != 0, output
-    finally:
-        for job in (reading, writing):
-            job.kill()
-            job.communicate()
+    last_log = Path(f"{log}.rank{readers - 1}")
+    faults.wait_until(lambda: last_log.exists() and "step 0\n" in last_log.read_text(encoding="utf-8"))
+    time.sleep(delay)
+    os.kill(int(Path(f"{stream}.rank0").read_text(encoding="utf-8").split()[1]), signal.SIGKILL)
+    assert writing.wait(60) != 0
+    if hold:
+        time.sleep(0.5)  # until the readers have been told
+        held.unlink()
+    output, _ = reading.communicate(timeout=60)
+    assert reading.returncode != 0, output
     return logs(log, readers)
 
 
@@ -477,27 +461,21 @@ def test_the_writer_of_a_stream_ends_while_it_is_opened(
     """It answers no more, and then is gone: ADIOS2 tells rank 0 of the readers, or all if they come too late."""
     stream, log = tmp_path / "stream", tmp_path / "received"
     monkeypatch.setenv("LOG", str(stream))
-    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "1000000")
+    start_ranks(2, "faults.py", "steps", stream, "SST", "1000000")
     monkeypatch.setenv("LOG", str(log))
     monkeypatch.setenv("CUSZ_PATIENCE", "2")
-    reading = None
-    try:
-        faults.wait_until(Path(f"{stream}.sst").exists)
-        numbers = [int(Path(f"{stream}.rank{i}").read_text(encoding="utf-8").split()[1]) for i in range(2)]
-        for number in numbers:
-            os.kill(number, signal.SIGSTOP)
-        reading = start_ranks(3, "faults.py", "receive", stream, "SST")
-        faults.wait_until(lambda: all(Path(f"{log}.rank{i}").exists() for i in range(3)))
-        time.sleep(3)
-        for number in numbers:
-            os.kill(number, signal.SIGKILL)
-        output, _ = reading.communicate(timeout=60)
-        assert reading.returncode != 0
-        assert "ADIOS2 cannot open" in output
-    finally:
-        for job in filter(None, (reading, writing)):
-            job.kill()
-            job.communicate()
+    faults.wait_until(Path(f"{stream}.sst").exists)
+    numbers = [int(Path(f"{stream}.rank{i}").read_text(encoding="utf-8").split()[1]) for i in range(2)]
+    for number in numbers:
+        os.kill(number, signal.SIGSTOP)
+    reading = start_ranks(3, "faults.py", "receive", stream, "SST")
+    faults.wait_until(lambda: all(Path(f"{log}.rank{i}").exists() for i in range(3)))
+    time.sleep(3)
+    for number in numbers:
+        os.kill(number, signal.SIGKILL)
+    output, _ = reading.communicate(timeout=60)
+    assert reading.returncode != 0
+    assert "ADIOS2 cannot open" in output
 
 
 # ------------------------------------------------------------------------------------------------ damaged files

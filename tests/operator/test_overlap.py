@@ -430,16 +430,12 @@ def test_a_rank_is_killed(engine: str, start_ranks: Callable, require_right: Cal
     """The job ends, and the steps before the last one that ended are there."""
     path = tmp_path / "run.bp"
     job = start_ranks(3, "layer_overlap.py", "steps", path, engine, "1000000")
-    try:
-        give_up = time.monotonic() + 60
-        while not (Path(f"{path}.rank0").exists() and "step 5\n" in Path(f"{path}.rank0").read_text(encoding="utf-8")):
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
-        os.kill(int(Path(f"{path}.rank1").read_text(encoding="utf-8").split()[1]), 9)
-        job.communicate(timeout=60)
-        assert job.returncode != 0
-    finally:
-        job.kill()
-        job.wait()
+    give_up = time.monotonic() + 60
+    while not (Path(f"{path}.rank0").exists() and "step 5\n" in Path(f"{path}.rank0").read_text(encoding="utf-8")):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    os.kill(int(Path(f"{path}.rank1").read_text(encoding="utf-8").split()[1]), 9)
+    job.communicate(timeout=60)
+    assert job.returncode != 0
     complete = [line for line in logs(path, 1)[0] if line.startswith("step")]
     assert require_right(path, len(complete)) >= 6
