@@ -103,14 +103,14 @@ def test_bounds_between_two_values_of_the_type(dtype, backend):
 
 @pytest.mark.parametrize("eb", [1e-3, 0.1, 1 / 3, 7e-5, 3.0, 2.0**-12, 1.7e6])
 def test_values_halfway_between_two_steps(dtype, eb, backend):
-    """d = (k + 1/2) * 2 eb and its neighbours: where rounding decides between just inside and just outside."""
-    n = 40000
+    """d = (k + 1/2) * 2 eb and its neighbours: where rounding decides between just inside and just outside. Or among
+    predictions that are multiples of eb."""
+    n = 20000
     k = np.concatenate([support.integers(n, -50, 50, 1), support.integers(n, -(2**20), 2**20, 2)])
     x = ((k + 0.5) * (2 * eb)).astype(dtype)
     towards = np.where(support.integers(x.size, 0, 2, 3) == 1, np.inf, -np.inf).astype(dtype)
-    for _ in range(2):
-        archive = check_contract(x, eb, backend=backend)
-        x = np.nextafter(x, towards)
+    for y in ((k * eb).astype(dtype), x.reshape(200, 200), x, np.nextafter(x, towards)):
+        archive = check_contract(y, eb, backend=backend)
     assert cusz.inspect(archive).ratio > 1 or dtype == F32
 
 
@@ -129,24 +129,27 @@ def test_values_far_beyond_the_bound(dtype, backend):
 
 def test_tiny_magnitudes(dtype, backend):
     tiny = np.finfo(dtype).smallest_subnormal
-    x = (support.integers(9000, -100, 100) * np.float64(tiny)).astype(dtype).reshape(9, 10, 100)
-    for eb in (0.0, float(tiny), 3 * float(tiny), 1000 * float(tiny), 1e-300, 1e-3):
-        check_contract(x, eb, backend=backend)
-    for eb in (1e-1, 1e-3):
-        check_contract(x, eb, "rel", backend=backend)
-    normal = x * dtype.type(2.0) ** (26 if dtype == F32 else 60)
-    for eb in (1e-1, 1e-3):
-        check_contract(normal, eb, "rel", backend=backend)
+    values = (support.integers(9000, -100, 100) * np.float64(tiny)).astype(dtype)
+    for shape in ((9000,), (90, 100), (9, 10, 100)):
+        x = values.reshape(shape)
+        for eb in (0.0, float(tiny), 3 * float(tiny), 1000 * float(tiny), float(np.finfo(dtype).tiny), 1e-300, 1e-3):
+            check_contract(x, eb, backend=backend)
+        normal = x * dtype.type(2.0) ** (26 if dtype == F32 else 60)
+        for eb in (1e-1, 1e-3):
+            check_contract(x, eb, "rel", backend=backend)
+            check_contract(normal, eb, "rel", backend=backend)
 
 
 def test_the_largest_range(dtype, backend):
-    """max - min overflows: it is halved before and doubled after."""
+    """max - min overflows: it is halved before and doubled after. So do predictions and differences."""
     limits = np.finfo(dtype)
-    x = np.array([limits.min, limits.max, 0, 1, -1, limits.max / 3, limits.min / 7] * 100, dtype)
-    for eb in (1e-3, 0.3, 0.5, 0.75, 1.0, 10.0):
-        check_contract(x, eb, "rel", backend=backend)
-    for eb in (1e30, float(np.finfo(F32).max), float(np.finfo(F64).max)):
-        check_contract(x, eb, backend=backend)
+    values = np.array([limits.min, limits.max, 0, 1, -1, limits.max / 3, limits.min / 7] * 300, dtype)
+    for shape in ((2100,), (42, 50), (10, 14, 15)):
+        x = values.reshape(shape)
+        for eb in (1e-6, 1e-3, 0.3, 0.5, 0.75, 1.0, 10.0):
+            check_contract(x, eb, "rel", backend=backend)
+        for eb in (1e30, float(np.finfo(F32).max), float(np.finfo(F64).max)):
+            check_contract(x, eb, backend=backend)
 
 
 @pytest.mark.parametrize("shape", [(5000,), (70, 70), (9, 17, 33), (3, 9, 17, 33)], ids=str)

@@ -56,8 +56,9 @@ def test_fill(fill, dtype, backend):
             x = support.smooth(shape, dtype)
             where = support.integers(x.size, 0, density, 8).reshape(shape) == 0
             x[where] = dtype.type(fill)
-            x.reshape(-1)[3::97] = np.nan
+            x.reshape(-1)[3::97] = -np.nan
             x.reshape(-1)[4::197] = np.inf
+            x.reshape(-1)[5::197] = -np.inf
             for eb, mode in ((1e-3, "abs"), (1e-3, "rel"), (1e21, "abs")):
                 check_contract(x, eb, mode, fill=fill, backend=backend)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import cusz_core as cusz
@@ -29,14 +27,14 @@ def spline(x: NDArray, eb: float, mode: Any = "abs", **options: Any) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The bound
+# Shapes and kinds of fields
 
 
 @pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
 def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = smooth(shape, dtype, seed=len(shape))
     for eb, mode in ((1e-1, "abs"), (1e-4, "rel")):
-        archive = check(x, eb, mode)
+        archive = spline(x, eb, mode)
         info = cusz.inspect(archive)
         if 0 in shape:
             assert archive == cusz.compress(x, eb, mode, threads=1)  # type: ignore[arg-type]
@@ -45,7 +43,6 @@ def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
             assert sum((info.sections.header, info.sections.codebook, info.sections.index, info.sections.payload)) == (
                 len(archive)
             )
-    assert same_bits(x, cusz.decompress(check(x, 0.0)))
 
 
 #: Every kind meets both types and, among them, the dimensions.
@@ -60,80 +57,6 @@ KINDS_AND_SHAPES = [
 def test_every_kind_of_field(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     how = field_kinds.KINDS[kind]
     check(how.make(shape, dtype), how.eb, how.mode, **how.options)
-
-
-@pytest.mark.parametrize("exponent", [-300, -45, -38, -20, -7, -1, 0, 3, 30, 38, 300])
-def test_any_bound(exponent: int, dtype: np.dtype) -> None:
-    for shape in ((4097,), (65, 70), (9, 17, 33), (2, 9, 17, 33)):
-        x = smooth(shape, dtype, seed=3)
-        for factor in (1.0, 3.7):
-            check(x, factor * 10.0**exponent)
-
-
-@pytest.mark.parametrize("eb", [1e-3, 1 / 3, 7e-5, 2.0**-12, 1.7e6])
-def test_values_halfway_between_two_steps(eb: float, dtype: np.dtype) -> None:
-    """d = (k + 1/2) * 2 eb and its neighbours, among predictions that are multiples of eb."""
-    k = np.concatenate([support.integers(9000, -5, 5, 1), support.integers(9000, -(2**18), 2**18, 2)])
-    x = ((k + 0.5) * (2 * eb)).astype(dtype)
-    towards = np.where(support.integers(x.size, 0, 2, 3) == 1, np.inf, -np.inf).astype(dtype)
-    for y in (x, np.nextafter(x, towards), x.reshape(150, 120), (k * eb).astype(dtype)):
-        check(y, eb)
-
-
-def test_the_largest_and_the_smallest_values(dtype: np.dtype) -> None:
-    """Predictions overflow, differences do, bounds are limited."""
-    limits = np.finfo(dtype)
-    n = 3 * 700
-    extremes = np.array([limits.min, limits.max, 0, 1, -1, limits.max / 3, limits.min / 7] * 300, dtype)
-    tiny = (support.integers(n, -100, 100) * np.float64(limits.smallest_subnormal)).astype(dtype)
-    for shape in ((n,), (42, 50), (10, 14, 15)):
-        for eb in (0.3, 1.0, 1e-6):
-            check(extremes.reshape(shape), eb, "rel")
-        for eb in (1e30, float(np.finfo(F32).max), float(np.finfo(F64).max)):
-            check(extremes.reshape(shape), eb)
-        for eb in (float(limits.smallest_subnormal), float(limits.tiny), 1e-300, 1e-3):
-            check(tiny.reshape(shape), eb)
-
-
-@settings(max_examples=80, derandomize=True)
-@given(
-    dtype=st.sampled_from(DTYPES),
-    seed=st.integers(0, 2**31 - 1),
-    shape=st.lists(st.integers(0, 20), min_size=1, max_size=4),
-    digits=st.integers(1, 40),
-    exponent=st.integers(-60, 60),
-    mode=st.sampled_from(["abs", "rel"]),
-    eb=st.one_of(st.floats(1e-12, 1e3), st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)),
-)
-def test_any_values_of_few_digits(
-    dtype: np.dtype, seed: int, shape: list[int], digits: int, exponent: int, mode: str, eb: float
-) -> None:
-    n = math.prod(shape)
-    x = np.ldexp(support.integers(n, -(2**digits), 2**digits, seed).astype(np.float64), exponent)
-    x = x.astype(dtype).reshape(shape)
-    check(x, eb, mode)
-    check(x, float(np.ldexp(1.0, exponent)))
-    check(x, float(np.ldexp(1.0, exponent - 1)))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Special values
-
-
-@pytest.mark.parametrize("fill", [None, 1e20, -9999.9, 0.0, -0.0, math.nan, math.inf])
-def test_special_values(fill: float | None, dtype: np.dtype) -> None:
-    for number, shape in enumerate([(5000,), (70, 71), (9, 17, 33), (2, 9, 17, 33)]):
-        for density in (1, 2, 300):
-            x = smooth(shape, dtype)
-            flat = x.reshape(-1)
-            where = support.integers(x.size, 0, density, 8) == 0
-            flat[where] = dtype.type(math.nan if fill is None else fill)
-            flat[3 + number :: 97] = -math.nan
-            flat[4 + number :: 197] = math.inf
-            flat[5 + number :: 197] = -math.inf
-            support.bits(flat)[6::199] |= support.bits(np.array([math.nan], dtype))[0] | 5  # other payloads
-            for eb, mode in ((1e-3, "abs"), (1e-3, "rel"), (1e21, "abs")):
-                check(x, eb, mode, fill=fill)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -166,6 +89,7 @@ def test_large_fields(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = large(shape, dtype)
     archive = check(x, 1e-3, fill=1e20, threads=2)
     assert cusz.inspect(archive).version == 2
+    assert archive == spline(x, 1e-3, fill=1e20)
 
 
 def varied_fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
