@@ -8,12 +8,14 @@ import ctypes.util
 import itertools
 import platform
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cusz_core as cusz
 import support
+from contract import test_spline
 from support import printed
 
 MXCSR_AT, ENVIRONMENT_BYTES = 28, 32  # in glibc's fenv_t on x86-64
@@ -65,7 +67,7 @@ def fields() -> Iterator[tuple[np.ndarray, float, str]]:
 @pytest.mark.parametrize("bits", [FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_UP], ids=["flush to zero", "round up"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_hosts_floating_point_mode_does_not_matter(bits: int, threads: int) -> None:
-    for (x, eb, mode), predictor in itertools.product(fields(), ("lorenzo", "auto")):
+    for (x, eb, mode), predictor in itertools.product(fields(), ("lorenzo", "spline", "auto")):
         archive = cusz.compress(x, eb, mode, threads=threads, predictor=predictor)
         back = cusz.decompress(archive, threads=threads)
         with floating_point_mode(bits):
@@ -96,13 +98,18 @@ DIGESTS = """
 import hashlib
 import cusz_core as cusz
 import golden_cases
-from contract import test_host_modes
+from contract import test_choice, test_host_modes
 def show(name, archive):
     print(name, hashlib.sha256(archive + cusz.decompress(archive, threads=1).tobytes()).hexdigest())
 for name, case in golden_cases.CASES.items():
     show(name, case.compress(case.make(), backend="cpu", threads=1))
 for name, x, bins in test_host_modes.codes():
     show(name, cusz.compress(x, 0.5, "abs", bins=bins, backend="cpu", threads=1, predictor="lorenzo"))
+for name, x, eb, mode, fill in test_host_modes.fields_of_the_spline_codec():
+    show(name, cusz.compress(x, eb, mode, fill=fill, backend="cpu", threads=1, predictor="spline"))
+for name, x, eb, mode, fill in test_choice.fields():
+    for predictor in ("auto", "spline"):
+        show(name, cusz.compress(x, eb, mode, fill=fill, backend="cpu", threads=1, predictor=predictor))
 """
 
 
@@ -137,6 +144,26 @@ def codes() -> Iterator[tuple[str, np.ndarray, int]]:
     yield "wilder and wilder", wilder.astype(np.float32).reshape(-1), 64
 
 
+def fields_of_the_spline_codec() -> Iterator[tuple[str, np.ndarray, float, Any, float | None]]:
+    for dtype in support.DTYPES:
+        for shape in ((40_000,), (300, 170), (40, 50, 60), (3, 20, 33, 17), (2000, 3), (3, 4, 700), (1, 6, 7)):
+            x = support.smooth(shape, dtype)
+            yield f"smooth {shape} {dtype}", x, 1e-3, "rel", None
+            yield f"coarse {shape} {dtype}", x, 0.5, "abs", None
+            flat = x.copy().reshape(-1)
+            flat[::113] = np.nan
+            flat[1::227] = 1e20
+            flat[2::451] *= dtype.type(1e9)
+            flat[flat.size // 4 : flat.size // 3] = support.random_bits((flat.size // 3 - flat.size // 4,), dtype)
+            flat[flat.size // 2 : flat.size // 2 + flat.size // 9] = 1e20
+            yield f"varied {shape} {dtype}", flat.reshape(shape), 1e-2, "abs", 1e20
+        shape = (2100, 2050) if dtype == support.F32 else (165, 170, 161)
+        yield f"large {shape} {dtype}", test_spline.large(shape, dtype), 1e-3, "rel", 1e20
+        tiny = float(np.finfo(dtype).tiny)
+        waves = support.smooth((40, 50), support.F64)
+        yield f"subnormal {dtype}", (waves / np.abs(waves).max() * 64 * tiny).astype(dtype), tiny, "abs", None
+
+
 def expected_instruction_set(wanted: str) -> str:
     """What has to be taken here, by what the kernel says of the processor."""
     with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
@@ -158,4 +185,4 @@ def test_the_instruction_set_can_be_chosen(wanted: str) -> None:
 
 
 def test_the_instruction_set_does_not_matter() -> None:
-    assert len(support.printed_by_every_instruction_set(DIGESTS)) > 400
+    assert len(support.printed_by_every_instruction_set(DIGESTS)) > 500

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import field_kinds
 import format_v2 as v2
 import formats
 import support
-from support import ALL_SHAPES, DTYPES, F32, F64, boxes, part, same_bits, smooth
+from support import ALL_SHAPES, F32, F64, boxes, part, same_bits, smooth
 
 
 def check(x: NDArray, eb: float, mode: str = "abs", **options: Any) -> bytes:
@@ -27,7 +26,7 @@ def spline(x: NDArray, eb: float, mode: Any = "abs", **options: Any) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Shapes and kinds of fields
+# All shapes, and large fields
 
 
 @pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
@@ -43,24 +42,6 @@ def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
             assert sum((info.sections.header, info.sections.codebook, info.sections.index, info.sections.payload)) == (
                 len(archive)
             )
-
-
-#: Every kind meets both types and, among them, the dimensions.
-KINDS_AND_SHAPES = [
-    (kind, ((9000,), (70, 130), (17, 33, 65), (3, 7, 9, 33))[(i + j) % 4], dtype)
-    for i, kind in enumerate(field_kinds.KINDS)
-    for j, dtype in enumerate(DTYPES)
-]
-
-
-@pytest.mark.parametrize(("kind", "shape", "dtype"), KINDS_AND_SHAPES, ids=str)
-def test_every_kind_of_field(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    how = field_kinds.KINDS[kind]
-    check(how.make(shape, dtype), how.eb, how.mode, **how.options)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The same bytes, however they are made
 
 
 def large(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
@@ -90,40 +71,6 @@ def test_large_fields(shape: tuple[int, ...], dtype: np.dtype) -> None:
     archive = check(x, 1e-3, fill=1e20, threads=2)
     assert cusz.inspect(archive).version == 2
     assert archive == spline(x, 1e-3, fill=1e20)
-
-
-def varied_fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
-    for dtype in DTYPES:
-        for shape in ((40_000,), (300, 170), (40, 50, 60), (3, 20, 33, 17), (2000, 3), (3, 4, 700), (1, 6, 7)):
-            x = smooth(shape, dtype)
-            yield f"smooth {shape} {dtype}", x, 1e-3, "rel", None
-            yield f"coarse {shape} {dtype}", x, 0.5, "abs", None
-            flat = x.copy().reshape(-1)
-            flat[::113] = math.nan
-            flat[1::227] = 1e20
-            flat[2::451] *= dtype.type(1e9)
-            flat[flat.size // 4 : flat.size // 3] = support.random_bits((flat.size // 3 - flat.size // 4,), dtype)
-            flat[flat.size // 2 : flat.size // 2 + flat.size // 9] = 1e20
-            yield f"varied {shape} {dtype}", flat.reshape(shape), 1e-2, "abs", 1e20
-        shape = (2100, 2050) if dtype == F32 else (165, 170, 161)
-        yield f"large {shape} {dtype}", large(shape, dtype), 1e-3, "rel", 1e20
-        tiny = float(np.finfo(dtype).tiny)
-        waves = smooth((40, 50), F64)
-        yield f"subnormal {dtype}", (waves / np.abs(waves).max() * 64 * tiny).astype(dtype), tiny, "abs", None
-
-
-DIGESTS = """
-import hashlib
-import cusz_core as cusz
-from contract import test_spline
-for name, x, eb, mode, fill in test_spline.varied_fields():
-    archive = test_spline.spline(x, eb, mode, fill=fill)
-    print(name, hashlib.sha256(archive + cusz.decompress(archive, threads=1).tobytes()).hexdigest())
-"""
-
-
-def test_the_instruction_set_does_not_matter() -> None:
-    assert len(support.printed_by_every_instruction_set(DIGESTS)) == sum(1 for _ in varied_fields())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
