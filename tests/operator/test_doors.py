@@ -1,4 +1,5 @@
-"""Whoever names no predictor gets "auto", through whichever door: the same archive, byte for byte, as who names it."""
+"""Through whichever door, the same archive, byte for byte: who names no predictor gets "auto", as who names it, and a
+relative bound gives one and the same absolute bound."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ from cusz_core import cli
 from cusz_core.parameters import TABLE
 
 EB = 0.01
+#: Relative ones. With the first, the rounded product exceeds the exact one.
+RELATIVE = [0.003953504949403078, 1e-3, 1 / 3, 7e-5]
 #: By what "auto" takes.
 FIELDS = {
     "spline": support.smooth((40, 50, 60), support.F64) * 0.25,
@@ -26,7 +29,7 @@ FIELDS = {
 }
 
 
-def by_c(x: NDArray[Any], folder: Path, **options: str) -> bytes:
+def by_c(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> bytes:
     """A program compiled with the cusz.h of today."""
     library = ctypes.CDLL(str(Path(cusz.__file__).parent / "libcusz_core.so.0"))
     library.cusz_create.restype = c_void_p
@@ -36,7 +39,7 @@ def by_c(x: NDArray[Any], folder: Path, **options: str) -> bytes:
     library.cusz_destroy.argtypes = [c_void_p]
     params, size = ctypes.create_string_buffer(56), c_size_t()
     library.cusz_params_init_sized(params, len(params))
-    for key, value in {"eb": repr(EB), **options}.items():
+    for key, value in {"eb": repr(eb), **options}.items():
         assert library.cusz_params_set(params, key.encode(), value.encode(), None, 0) == 0
     archive, context = ctypes.create_string_buffer(x.nbytes + 48), library.cusz_create()
     shape, dtype = (c_uint64 * x.ndim)(*x.shape), {"f": 1, "d": 2}[x.dtype.char]
@@ -48,75 +51,76 @@ def by_c(x: NDArray[Any], folder: Path, **options: str) -> bytes:
     return archive.raw[: size.value]
 
 
-def by_compress(x: NDArray[Any], folder: Path, **options: Any) -> bytes:
-    return cusz.compress(x, EB, **options)
+def by_compress(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
+    return cusz.compress(x, eb, **options)
 
 
-def by_parameters(x: NDArray[Any], folder: Path, **options: Any) -> bytes:
-    return bytes(cusz.compress_with(x, cusz.Parameters(EB, **options)))
+def by_parameters(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
+    return bytes(cusz.compress_with(x, cusz.Parameters(eb, **options)))
 
 
-def by_command_line(x: NDArray[Any], folder: Path, **options: str) -> bytes:
+def by_command_line(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> bytes:
     np.save(folder / "x.npy", x)
     words = [word for key, value in options.items() for word in (f"--{key}", value)]
-    assert cli.main(["compress", str(folder / "x.npy"), "--eb", repr(EB), *words]) == 0
+    assert cli.main(["compress", str(folder / "x.npy"), "--eb", repr(eb), *words]) == 0
     return (folder / "x.npy.cusz").read_bytes()
 
 
-def by_plugin(x: NDArray[Any], folder: Path, **options: str) -> bytes:
+def by_plugin(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> bytes:
     """As a configuration file has it. Returns the file's data."""
     program = pytest.importorskip("other_program").Program(folder / "plugin.bp")
     with program, program.step():
-        program.put("x", x, eb=EB, **options)
+        program.put("x", x, eb=eb, **options)
     return (folder / "plugin.bp/data.0").read_bytes()
 
 
-def by_writer(x: NDArray[Any], folder: Path, **options: Any) -> bytes:
+def by_writer(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
     pytest.importorskip("adios2")
-    with cz.Writer(folder / "writer.bp", eb=EB, **options) as out, out.step():
+    with cz.Writer(folder / "writer.bp", eb=eb, **options) as out, out.step():
         out.put("x", x)
     return (folder / "writer.bp/data.0").read_bytes()
 
 
-def by_hdf5(x: NDArray[Any], folder: Path, **options: Any) -> bytes:
+def by_hdf5(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
     h5py = pytest.importorskip("h5py")
     from cusz_core.hdf5 import Cusz
 
     with h5py.File(folder / "x.h5", "w") as file:
-        dataset = file.create_dataset("x", data=x, chunks=x.shape, **Cusz(EB, **options))
+        dataset = file.create_dataset("x", data=x, chunks=x.shape, **Cusz(eb, **options))
         assert Cusz.of(dataset).predictor == options.get("predictor", "auto")
         return bytes(dataset.id.read_direct_chunk((0,) * x.ndim)[1])
 
 
-def by_hdf5_of_others(x: NDArray[Any], folder: Path, **options: str) -> bytes:
+def by_hdf5_of_others(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> bytes:
     """The values that h5repack and programs in C give, of which the last may be left out."""
     h5py = pytest.importorskip("h5py")
     from cusz_core.hdf5 import FILTER_ID, Cusz
 
-    given = Cusz(EB).filter_options[:4]
-    values = (*given, *((TABLE["predictor"].choices or ()).index(value) for value in options.values()))
+    names = [options.pop("predictor")] if "predictor" in options else []
+    given = Cusz(eb, **options).filter_options[:4]
+    values = (*given, *((TABLE["predictor"].choices or ()).index(name) for name in names))
     with h5py.File(folder / "x.h5", "w") as file:
         dataset = file.create_dataset("x", data=x, chunks=x.shape, compression=FILTER_ID, compression_opts=values)
         return bytes(dataset.id.read_direct_chunk((0,) * x.ndim)[1])
 
 
-def by_zarr(x: NDArray[Any], folder: Path, **options: Any) -> bytes:
+def by_zarr(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
     """Format 3."""
     zarr = pytest.importorskip("zarr", minversion="3")
     from cusz_core.zarr import CuszCodec
 
-    how = {"serializer": CuszCodec(EB, **options), "compressors": None}
+    how = {"serializer": CuszCodec(eb, **options), "compressors": None}
     array = zarr.create_array(folder / "x.zarr", shape=x.shape, chunks=x.shape, dtype=x.dtype, **how)
     array[...] = x
     return (folder / "x.zarr/c").joinpath(*"0" * x.ndim).read_bytes()
 
 
-def by_numcodecs(x: NDArray[Any], folder: Path, **options: Any) -> bytes:
+def by_numcodecs(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
     """Format 2 of Zarr."""
     pytest.importorskip("numcodecs")
     from cusz_core.numcodecs import Cusz
 
-    return bytes(Cusz(EB, **options).encode(x))
+    return bytes(Cusz(eb, **options).encode(x))
 
 
 DOORS: list[Callable[..., bytes]] = [
@@ -128,7 +132,7 @@ DOORS: list[Callable[..., bytes]] = [
 @pytest.mark.quick("all")
 @pytest.mark.parametrize("taken", FIELDS)
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-def test_every_door(door: Callable[..., bytes], taken: str, tmp_path: Path) -> None:
+def test_every_predictor(door: Callable[..., bytes], taken: str, tmp_path: Path) -> None:
     x = FIELDS[taken]
     archives = {name: cusz.compress(x, EB, predictor=name) for name in ("lorenzo", "spline", "auto")}
     assert archives["auto"] == archives[taken]
@@ -142,6 +146,18 @@ def test_every_door(door: Callable[..., bytes], taken: str, tmp_path: Path) -> N
         assert archive in made[name], name
         assert len(made[name]) == len(archive) or door in (by_plugin, by_writer)
     assert (archives["lorenzo"] in made["default"]) == (taken == "lorenzo")
+
+
+@pytest.mark.quick("all")
+@pytest.mark.parametrize("eb", RELATIVE)
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_every_relative_bound(door: Callable[..., bytes], eb: float, tmp_path: Path) -> None:
+    """To the last bit. A Writer works it out itself."""
+    x = support.smooth((24, 25), support.F64)
+    bound = eb * (float(x.max()) - float(x.min()))
+    wanted = cusz.compress(x, bound) if door is by_writer else cusz.compress(x, eb, "rel")
+    assert cusz.inspect(wanted).eb_abs == bound == cusz.value_range(x).absolute_bound(eb)
+    assert wanted in door(x, tmp_path, eb, mode="rel")
 
 
 def test_the_table_says_so() -> None:
