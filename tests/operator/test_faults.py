@@ -329,11 +329,11 @@ def test_a_file_that_is_removed_while_it_is_written(engine: str, python: Callabl
 # ------------------------------------------------------------------------------------------------ a rank that dies
 
 
-def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: int) -> Path:
+def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: int, kind: str = "steps") -> Path:
     """Where ranks wrote of which one was killed: after seed % 10 steps, and a time drawn by lot."""
     path = folder / f"killed{seed}.bp"
     delay, victim = support.integers(2, 0, 10**6, seed=seed).tolist()
-    job = start_ranks(ranks, "faults.py", "steps", path, engine, "1000000")
+    job = start_ranks(ranks, "faults.py", kind, path, engine, "1000000")
     victim_log = Path(f"{path}.rank{victim % ranks}")
     # The first line says which process it is. Counting steps holds on a slow machine, too; a time alone does not.
     faults.wait_until(lambda: victim_log.exists() and victim_log.read_text(encoding="utf-8").count("\n") > seed % 10)
@@ -355,11 +355,11 @@ def require_complete_steps(require_right: Callable, path: Path) -> int:
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "kind"), [(0, "steps"), (1, "steps"), (2, "steps"), (8, "overlap")])
 def test_a_rank_is_killed(
-    engine: str, seed: int, require_right: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
+    engine: str, seed: int, kind: str, require_right: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
 ) -> None:
-    path = killed(start_ranks, tmp_path, 3, engine, seed)
+    path = killed(start_ranks, tmp_path, 3, engine, seed, kind)
     n = require_complete_steps(require_right, path)
     # Another job may go on from there.
     if n > 0:

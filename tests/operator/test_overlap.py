@@ -422,20 +422,3 @@ def test_no_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         with out.step():
             out.put("T", X)
     assert len(cz.Reader(tmp_path / "run.bp")) == 1
-
-
-@pytest.mark.full
-@pytest.mark.mpi
-def test_a_rank_is_killed(engine: str, start_ranks: Callable, require_right: Callable, tmp_path: Path) -> None:
-    """The job ends, and the steps before the last one that ended are there."""
-    path = tmp_path / "run.bp"
-    job = start_ranks(3, "layer_overlap.py", "steps", path, engine, "1000000")
-    give_up = time.monotonic() + 60
-    while not (Path(f"{path}.rank0").exists() and "step 5\n" in Path(f"{path}.rank0").read_text(encoding="utf-8")):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    os.kill(int(Path(f"{path}.rank1").read_text(encoding="utf-8").split()[1]), 9)
-    job.communicate(timeout=60)
-    assert job.returncode != 0
-    complete = [line for line in logs(path, 1)[0] if line.startswith("step")]
-    assert require_right(path, len(complete)) >= 6

@@ -9,6 +9,7 @@ for a step whose end it came back from, "error CuszError: ..." and "closed".
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import resource
 import sys
@@ -111,17 +112,19 @@ def resident_bytes() -> int:
 # ---------------------------------------------------------------------------------------------------------- kinds
 
 
-def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "") -> None:
-    """Writes steps, and says every 10 of them how much memory the process has. PREDICTOR may be in the environment."""
+def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "", overlap: bool = False) -> None:
+    """Writes steps, and says every 10 of them how much memory the process has. PREDICTOR may be in the environment.
+    With overlap, a step is said to be there when the next one has ended."""
     first = int(append or 0)
     options: dict[str, Any] = {"predictor": os.environ.get("PREDICTOR", "auto")}
     options["parameters"] = SST if engine == "SST" else {}
-    with cz.Writer(path, comm, eb=EB, engine=engine, append=bool(append), **options) as out:
+    with cz.Writer(path, comm, eb=EB, engine=engine, append=bool(append), overlap=overlap, **options) as out:
         log.line("open")
         for step in range(first, first + int(how_many)):
             with out.step():
                 put_step(out, step, comm.rank, comm.size)
-            log.line(f"step {step}")
+            if step - overlap >= first:
+                log.line(f"step {step - overlap}")
             if step % 10 == 9:
                 log.line(f"rss {resident_bytes()}")
     log.line("closed")
@@ -349,6 +352,7 @@ def anywhere(log: Log, comm: Any, path: str, engine: Any, victim: str, overlap: 
 
 KINDS: dict[str, Callable[..., None]] = {
     "steps": steps,
+    "overlap": functools.partial(steps, overlap=True),
     "anywhere": anywhere,
     "receive": receive,
     "fail": fail,

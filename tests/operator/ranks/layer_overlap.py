@@ -139,24 +139,6 @@ def leave(log: faults.Log, comm: Any, path: str, engine: Any, where: str) -> Non
         log.error(error)
 
 
-def steps(log: faults.Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "") -> None:
-    """As in faults.py; a step is said to be there when the next one has ended."""
-    first = int(append or 0)
-    parameters = faults.SST if engine == "SST" else {}
-    with cz.Writer(
-        path, comm, eb=faults.EB, engine=engine, parameters=parameters, append=bool(append), overlap=True
-    ) as out:
-        log.line("open")
-        for step in range(first, first + int(how_many)):
-            with out.step():
-                faults.put_step(out, step, comm.rank, comm.size)
-            if step > first:
-                log.line(f"step {step - 1}")
-            if step % 10 == 9:
-                log.line(f"rss {faults.resident_bytes()}")
-    log.line("closed")
-
-
 def wrong_thread(log: faults.Log, comm: Any, path: str, engine: Any) -> None:
     """What the library of thread.c is there to notice."""
     thread = threading.Thread(target=comm.Barrier)
@@ -169,7 +151,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "write": write,
     "fail": fail,
     "leave": leave,
-    "steps": steps,
+    "steps": faults.KINDS["overlap"],
     "wrong thread": wrong_thread,
 }
 
