@@ -218,14 +218,16 @@ def test_fields_are_kept(tmp_path):
             gpu.load(name, None)
 
 
+class Array(np.ndarray):
+    """numpy in place of CuPy."""
+
+    def get(self):
+        return np.asarray(self)
+
+
 @pytest.mark.parametrize("fill", [None, 1e20])
 def test_quality_is_that_of_the_exact_comparison(dtype, fill):
-    """With numpy in place of CuPy."""
     from comparison import measure
-
-    class Array(np.ndarray):
-        def get(self):
-            return np.asarray(self)
 
     x = support.smooth((20, 30, 40), dtype)
     x.reshape(-1)[::17] = np.nan

@@ -20,6 +20,7 @@ import runner
 
 import gpu
 import support
+from bench.test_gpu import Array, document
 
 
 def beside(tool, ratio, speed, **changes):
@@ -36,11 +37,6 @@ def failed(tool):
         "compress_gbps": None, "decompress_gbps": None, "psnr": None, "max_error_over_eb": None, "violations": None,
         "note": "FAILED: signal 11: a | b",
     }  # fmt: skip
-
-
-def document(*rows, **changes):
-    head = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "commit": "abc", "date": "2026-01-02"}
-    return {**head, **changes, "rows": list(rows)}
 
 
 # ---------------------------------------------------------------------------------------------- fields, bounds, plan
@@ -252,13 +248,6 @@ def program(path, code):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!{sys.executable}\n{code}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-
-class Array(np.ndarray):
-    """numpy in place of CuPy."""
-
-    def get(self):
-        return np.asarray(self)
 
 
 @pytest.fixture

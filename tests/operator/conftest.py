@@ -59,6 +59,12 @@ def engine(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.fixture
+def plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a user who has done what the documentation says."""
+    monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cusz_operator.plugin_path()))
+
+
 @pytest.fixture(scope="session")
 def program() -> Run:
     """Runs a command: program([name, argument, ...], env=..., cwd=..., timeout=..., check=...)."""

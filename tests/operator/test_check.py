@@ -25,6 +25,8 @@ pytest.importorskip("adios2")
 import adios2
 from other_program import Program
 
+pytestmark = pytest.mark.usefixtures("plugin_is_found")
+
 PLUGIN = '<parameter key="PluginName" value="cusz"/><parameter key="PluginLibrary" value="cusz_operator"/>'
 BOUND = '<parameter key="accuracy" value="1e-3"/>'
 OPERATION = f'<operation type="plugin">{PLUGIN}{BOUND}</operation>'
@@ -44,12 +46,6 @@ def config(inside: str) -> str:
 def checked(xml: str, folder: Path) -> cusz_operator.Report:
     (folder / "adios2.xml").write_text(xml, encoding="utf-8")
     return cusz_operator.check(configuration=folder / "adios2.xml")
-
-
-@pytest.fixture(autouse=True)
-def _plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of a user who has done what the documentation says."""
-    monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cusz_operator.plugin_path()))
 
 
 # ------------------------------------------------------------------------------------------------------- the plugin

@@ -27,6 +27,8 @@ from support import F32, F64
 pytest.importorskip("adios2")
 from other_program import Program
 
+pytestmark = pytest.mark.usefixtures("plugin_is_found")
+
 T = support.smooth((40, 60, 80), F32)
 V = support.smooth((150, 200), F64, 3) * 1e-9
 
@@ -64,11 +66,6 @@ def all_kinds() -> list[dict[str, Any]]:
     particles = [np.cumsum(support.integers(n, 0, 9)).astype(F64) for n in (5000, 5600, 4100)]
     common = {"V": V, "particles/x": particles, "n": np.arange(30), "axis": np.linspace(0, 1, 80), "time": 0.5}
     return [{"T": T * F32.type(1 + step), **common} for step in range(4)]
-
-
-@pytest.fixture(autouse=True)
-def _plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cusz_operator.plugin_path()))
 
 
 @pytest.fixture(scope="module", params=["BP5", "BP4"])

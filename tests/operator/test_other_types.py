@@ -289,18 +289,6 @@ def test_damaged_values_are_found(tmp_path: Path) -> None:
         run[0].verify("ids")
 
 
-def test_steps_are_appended(engine: Any, tmp_path: Path) -> None:
-    for n in range(2):
-        with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine, append=n > 0) as out, out.step():
-            out.put("mask", n < X, dims=("y", "x"))
-            out.put("z", X + 1j)
-            out.put("t", n)
-    with cz.Reader(tmp_path / "run.bp") as run:
-        assert [step.variables for step in run] == [["mask", "t", "z"]] * 2
-        assert np.array_equal(run[1].read("mask"), X > 1)
-        assert [step.read("t") for step in run] == [0, 1]
-
-
 @pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ["BP5", "BP4", "SST"])

@@ -1124,7 +1124,7 @@ def test_what_a_variable_was_given_as_cannot_change_by_appending(
     all."""
     path = tmp_path / "run.bp"
     with cz.Writer(path, eb=1e-6, engine=engine) as out, out.step():
-        out.put("x", GIVEN[was])
+        out.put("x", GIVEN[was], dims=("b", "a"))
     out = cz.Writer(path, eb=1e-6, engine=engine, append=True)
     message = f"'x' is {was} in the file, and would be {then} in what is appended"
     if "complex64" in (was, then):
@@ -1132,8 +1132,9 @@ def test_what_a_variable_was_given_as_cannot_change_by_appending(
     with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
         out.put("x", GIVEN[then])
     with cz.Writer(path, eb=1e-6, engine=engine, append=True) as out, out.step():
-        out.put("x", GIVEN[was])
+        out.put("x", GIVEN[was], dims=("b", "a"))
     with cz.Reader(path) as run:
+        assert run["x"].attributes == {"dimensions": "b a"}
         steps = [step for step in run if "x" in step]  # BP4 keeps the step that failed, without variables
         assert len(steps) == 2
         for step in steps:
