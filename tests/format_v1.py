@@ -11,17 +11,11 @@ from dataclasses import dataclass
 # ------------------------------------------------------------------------------------- what lies in front of the tiles
 
 CODING_HEADER_AT, CODEBOOK_AT = 48, 128
-LOSSLESS_AT, R_AT, BODY_BYTES_AT, STORED_BYTES_AT = 50, 52, 88, 96
+LOSSLESS_AT, BODY_BYTES_AT, STORED_BYTES_AT = 50, 88, 96
 
 
 def body_at(codebook_bytes: int) -> int:
     return CODEBOOK_AT + codebook_bytes
-
-
-def symbols(r: int) -> int:
-    """Of the alphabet with 2^r direct magnitudes."""
-    last_octave = 20 if r == 5 else 19
-    return (2 << r) + 8 * (last_octave - r + 1) + 2
 
 
 # ------------------------------------------------------------------------------------------------------------ the body

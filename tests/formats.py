@@ -15,7 +15,7 @@ import format_v2
 
 HEADER_BYTES = 48
 VERSION_AT, KIND_AT, SHAPE_AT, PAYLOAD_CHECKSUM_AT, HEADER_CHECKSUM_AT = 4, 5, 8, 40, 44
-RAW, TILED = 0, 1
+RAW = 0
 
 MASK = 2**64 - 1
 PIECE = 4 * 4096  # bytes of what is checksummed without looking into it

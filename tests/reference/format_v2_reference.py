@@ -628,7 +628,6 @@ SIZES = np.array([size_of(symbol) for symbol in range(SYMBOLS)])
 SCALE_BITS = 12
 SCALE = 1 << SCALE_BITS
 LOWEST_STATE = 1 << 16
-MAX_LANES = 32
 GROUP_CONTEXTS = 16
 SIZE_TABLES, TABLES, PRESETS = 64, 86, 16
 SIZES_NEAR_MISSING = 8, 14, 20, 26, 32, 40  # tables whose codes the next ones have
