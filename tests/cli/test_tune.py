@@ -162,12 +162,16 @@ def test_compress_with_a_goal(run, folder, goal):
     assert f"PSNR {found.psnr:.2f} dB, bound {found.eb_abs!r}" in out
     told = json.loads(run("compress", "x.npy", f"--{name}", wanted, "--bins", "256", "-f", "--json")[1])
     assert (told["eb"], told["psnr"]) == (found.eb, found.psnr)
+    assert run("compress", "x.npy", "--eb", wanted, "--mode", name, "--bins", "256", "-f")[0] == 0
+    assert (folder / "x.npy.cusz").read_bytes() == archive
 
 
 def test_compress_needs_one_goal(run, folder):
     assert fails(run("compress", "x.npy"), 2, "one of the arguments --eb --psnr --ratio is required")
     assert fails(run("compress", "x.npy", "--eb", "1", "--psnr", "70"), 2, "not allowed with")
     assert fails(run("compress", "x.npy", "--psnr", "70", "--mode", "rel"), 2, "--mode is that of --eb")
+    too_little = run("compress", "x.npy", "--eb", "0.5", "--mode", "ratio")
+    assert fails(too_little, 2, "ratio is 0.5; it must be finite and above 1")
     assert fails(run("compress", "x.npy", "--ratio", "1e6"), 2, "the best found for this field is")
     assert not (folder / "x.npy.cusz").exists()
 
