@@ -738,6 +738,35 @@ def test_attributes_of_any_layout(engine: Any, tmp_path: Path) -> None:
         assert found[name].tolist() == np.ravel(value).tolist(), name
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_attributes_after_the_last_step(engine: Any, overlap: bool, tmp_path: Path) -> None:
+    """What is not stored is warned of, and nothing else is."""
+    path = tmp_path / "run.bp"
+    out = cz.Writer(path, eb=1, engine=engine, overlap=overlap)
+    out.attribute("before", 1)
+    for name in ("between", "late"):
+        with out.step():
+            out.put("T", np.ones(3))
+        out.attribute(name, 1)
+    said = "run.bp': attributes that were set after the last step are not stored: 'late'$"
+    with contextlib.nullcontext() if overlap else pytest.warns(UserWarning, match=said):
+        out.close()
+    with cz.Reader(path) as run:
+        assert sorted(run.attributes) == ["before", "between", *(["late"] if overlap else [])]
+
+
+def test_attributes_without_a_step(engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1, engine=engine) as out:
+        out.attribute("first", 1)
+    out = cz.Writer(path, eb=1, engine=engine, append=True)
+    out.attribute("late", 1)
+    with pytest.warns(UserWarning, match="not stored: 'late'$") if engine == "BP5" else contextlib.nullcontext():
+        out.close()
+    with cz.Reader(path) as run:
+        assert sorted(run.attributes) == ["first", *(["late"] if engine == "BP4" else [])]
+
+
 def test_an_array_of_no_numbers_as_an_attribute(engine: Any, tmp_path: Path) -> None:
     """BP4's reader gives back a number, whatever is in memory."""
     with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
@@ -952,6 +981,38 @@ def test_opening_fails_on_all_ranks(mpirun: Callable, tmp_path: Path) -> None:
         assert told[0][0][0] == name
         assert message in told[0][0][1]
     assert list(tmp_path.iterdir()) == []
+
+
+FEW_DESCRIPTORS = """
+import gc, os, resource, sys
+import cusz_operator as cz
+from cusz_core import CuszError
+cz.Writer(sys.argv[1], eb=1, engine=sys.argv[2]).close()  # which loads all that there is to load
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+refused = 0
+for left in range(9):
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        for _ in range(left):
+            os.close(taken.pop())
+    try:
+        cz.Writer(f"{sys.argv[1]}.{left}", eb=1, engine=sys.argv[2]).close()
+    except CuszError:
+        refused += 1
+    for descriptor in taken:
+        os.close(descriptor)
+    gc.collect()
+print(refused)
+"""
+
+
+def test_too_few_descriptors_to_open(engine: Any, python: Callable, tmp_path: Path) -> None:
+    """An error, after which the process goes on: ADIOS2 ended it where some files could be opened, and others not."""
+    refused = int(python(FEW_DESCRIPTORS, tmp_path / "run.bp", engine).stdout)
+    assert 0 < refused < 9
 
 
 @pytest.mark.full

@@ -40,6 +40,8 @@ class Output:
         absolute: the path of a file.
         has_statistics: ADIOS2 keeps minimum and maximum of blocks.
         is_in_step: a step is begun, and not complete.
+        late_attributes: names of those set since the end of the last step, if there is one: ADIOS2 stores attributes
+            with a step, or in a file without any.
     """
 
     def __init__(self, adios2: Any, path: str, engine: str, comm: Any) -> None:
@@ -67,6 +69,8 @@ class Output:
         self._closing_crashes = False
         self.has_statistics = False
         self.is_in_step = False
+        self.late_attributes: list[str] = []
+        self._has_steps = False
 
     @property
     def is_file(self) -> bool:
@@ -98,6 +102,7 @@ class Output:
         self._is_drained = any(key.lower() == "burstbufferpath" and value for key, value in parameters.items())
         # ADIOS2 2.12 crashes when it closes a file that it would append to in the background, where there was no step.
         self._closing_crashes = append and any(key.lower() == "asyncwrite" for key in parameters)
+        self._has_steps = append and self._engine_name == "BP5"  # BP4 ends with a step of its own where there was none
         mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
         try:
             self._io.set_parameters({**parameters, "StatsLevel": str(int(has_statistics))})
@@ -161,6 +166,8 @@ class Output:
             self._io.define_attribute(name, value)
         except Exception as error:
             raise ParameterError(f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}") from error
+        if self._has_steps:
+            self.late_attributes.append(name)
 
     def begin_step(self) -> None:
         self.is_in_step = True
@@ -257,6 +264,8 @@ class Output:
     def end_step(self) -> None:
         self._engine.end_step()
         self.is_in_step = False
+        self._has_steps = True
+        self.late_attributes.clear()
         if self._checks is not None:
             self._checks.record(self._step, self._table_checks, self._records)
 

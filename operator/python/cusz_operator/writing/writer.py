@@ -236,7 +236,12 @@ class Writer:
         with output.watch("opening it", self._ranks.watched):
             is_first = self._ranks.rank == 0
             opened = _error_of(lambda: output.open(of_engine, wanted, own.append, record_checks=is_first))
-            self._ranks.agree_after_adios2(opened, where)
+            try:
+                self._ranks.agree_after_adios2(opened, where)
+            except CuszError:
+                if self._engine == "BP4":  # whose destructor opens what could not be opened, and ends the process
+                    output.keep_for_ever()
+                raise
         self._output = output
 
     def _can_have_statistics(self, must: bool, where: str) -> bool:
@@ -360,7 +365,7 @@ class Writer:
         return name in self._together.kinds or (self._pending is not None and name in self._pending.agreed.arrays)
 
     def attribute(self, name: str, value: Any) -> None:
-        """Stores an attribute of the file; every rank should, with the same value.
+        """Stores an attribute of the file; every rank should, with the same value, and before the last step ends.
 
         Args:
             name: of the attribute.
@@ -416,18 +421,23 @@ class Writer:
             self._complete()
         except CuszError as caught:  # the file is closed all the same
             lost = caught
-        was_open = self._output is not None
+        output = self._output
         try:
             self._close_output(error)
         finally:
             if lost is not None:
                 raise lost
-        if was_open and error is None and self._ranks.rank == 0 and self._steps > 0:
-            self._warn_of_settings()
+        if output is not None and error is None and self._ranks.rank == 0:
+            self._warn(output.late_attributes)
 
-    def _warn_of_settings(self) -> None:
-        for doubt in self._settings.doubts():
-            warnings.warn(f"{self._path!r}: variables= has {doubt}", stacklevel=4)
+    def _warn(self, late_attributes: Sequence[str]) -> None:
+        """Tells on rank 0 of what has had no effect."""
+        doubts = [f"variables= has {doubt}" for doubt in self._settings.doubts()] if self._steps > 0 else []
+        if late_attributes:
+            names = ", ".join(map(repr, late_attributes))
+            doubts.append(f"attributes that were set after the last step are not stored: {names}")
+        for doubt in doubts:
+            warnings.warn(f"{self._path!r}: {doubt}", stacklevel=4)
 
     def _close_output(self, error: BaseException | None) -> None:
         output, self._output = self._output, None
