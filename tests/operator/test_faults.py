@@ -78,6 +78,25 @@ def test_names_that_differ_between_ranks(mpirun: Callable, tmp_path: Path) -> No
         assert not support.violations(faults.field("U", 0)[part], run[0].read("other")[part], faults.EB)
 
 
+@pytest.mark.mpi
+@support.pairs("mode,who", ["plain", "overlap", "asynchronous"], ["all", "all in a step", "last"])
+def test_ranks_that_leave_the_program(
+    mode: str, who: str, mpirun: Callable, require_right: Callable, tmp_path: Path
+) -> None:
+    """With success: the steps that have ended are in the file. Ranks that a single one leaves behind do not wait."""
+    path = tmp_path / "run.bp"
+    done = mpirun(2, "faults.py", "leave", path, "BP5", mode, who, timeout=60, check=False)
+    left_behind, last = logs(path, 2)
+    assert last == ["left"]
+    if who == "last":
+        assert done.returncode != 0
+        assert left_behind[0].endswith("rank 1 closed the Writer while others ended a step")
+    else:
+        assert done.returncode == 0
+        assert left_behind == ["left"]
+    assert require_right(path, 3) == 3
+
+
 @pytest.mark.quick(2)
 @pytest.mark.mpi
 @pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])

@@ -191,6 +191,22 @@ def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
     log.line("closed")
 
 
+def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str) -> None:
+    """Ends the program with success after three steps, or in the fourth: on all ranks, or on the last one alone."""
+    modes = {} if mode == "plain" else {mode: True}
+    try:
+        with cz.Writer(path, comm, eb=EB, engine=engine, **modes) as out:
+            for step in range(4):
+                with out.step():
+                    put_step(out, step, comm.rank, comm.size)
+                    if step == 3 and who == "all in a step":
+                        sys.exit()
+                if step == 2 and (who == "all" or (who == "last" and comm.rank == comm.size - 1)):
+                    sys.exit(0)
+    except SystemExit:
+        log.line("left")
+
+
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
     """Writes until the disk is full, and then a step that still fits."""
     if check.startswith("unchecked"):
@@ -357,6 +373,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "receive": receive,
     "fail": fail,
     "names": other_names,
+    "leave": leave,
     "fill": fill,
 }
 
