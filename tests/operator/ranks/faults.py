@@ -192,7 +192,7 @@ def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
 
 
 def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str) -> None:
-    """Ends the program with success after three steps, or in the fourth: on all ranks, or on the last one alone."""
+    """Ends the program after three steps, or in the fourth: on all ranks, or on the last one alone."""
     modes = {} if mode == "plain" else {mode: True}
     try:
         with cz.Writer(path, comm, eb=EB, engine=engine, **modes) as out:
@@ -200,11 +200,13 @@ def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str) -> N
                 with out.step():
                     put_step(out, step, comm.rank, comm.size)
                     if step == 3 and who == "all in a step":
-                        sys.exit()
-                if step == 2 and (who == "all" or (who == "last" and comm.rank == comm.size - 1)):
-                    sys.exit(0)
-    except SystemExit:
-        log.line("left")
+                        sys.exit(0)
+                if step == 2 and (
+                    who.startswith("all with") or (who.startswith("last") and comm.rank == comm.size - 1)
+                ):
+                    sys.exit(int(who[-1]))
+    except SystemExit as left:
+        log.line(f"left {left}")
 
 
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:

@@ -401,11 +401,11 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        is_stopped = error is not None and not isinstance(error, Exception)
-        has_succeeded = isinstance(error, SystemExit) and not error.code  # after which MPI waits for all ranks anyway
-        if is_stopped and not has_succeeded and self._ranks.size > 1:
+        is_stopped = error is not None and not isinstance(error, (Exception, SystemExit))
+        if is_stopped and self._ranks.size > 1:
             return  # it must not wait for other ranks
-        close_after(error, lambda: self._close(error if isinstance(error, Exception) else None))
+        has_failed = isinstance(error, Exception) or (isinstance(error, SystemExit) and error.code)
+        close_after(error, lambda: self._close(error if has_failed else None))
 
     # ----------------------------------------------------------------------------------------------------- inside
 
