@@ -21,6 +21,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace cusz_operator {
 namespace {
@@ -61,16 +62,25 @@ struct Free {
     void operator()(void* memory) const noexcept { std::free(memory); }
 };
 
-// The last resorts, which need neither memory nor a known type: a 16-byte mark followed by the block's bytes or, if
-// those cannot be read, by bytes of 0xff, which are NaN. Only this plugin (and inspect_bp) reads them, and they have no
-// checksum.
-using Mark = std::array<char, 16>;
-constexpr Mark plain_mark = {'c', 'u', 's', 'z', '-', 'p', 'l', 'a', 'i', 'n', '-', 'b', 'y', 't', 'e', 's'};
-constexpr Mark lost_mark = {'c', 'u', 's', 'z', '-', 'l', 'o', 's', 't', '-', 'b', 'l', 'o', 'c', 'k', '\0'};
-static_assert(sizeof(Mark) <= CUSZ_RAW_OVERHEAD_BYTES, "GetEstimatedSize covers it");
+// The last resorts, which need neither memory nor a known type: a mark followed by the block's bytes or, if those cannot
+// be read, by bytes of 0xff, which are NaN of floating-point types. The short marks are for where there is no room for
+// more. Only this plugin (and inspect_bp) reads them, and they have no checksum.
+using namespace std::string_view_literals;
+struct Marks {
+    std::string_view plain, lost;
+};
+constexpr Marks marks = {"cusz-plain-bytes"sv, "cusz-lost-block\0"sv};
+constexpr Marks short_marks = {"cusz-raw"sv, "cusz-nan"sv};
+static_assert(marks.plain.size() == 16 && marks.lost.size() == 16 && marks.plain.size() <= CUSZ_RAW_OVERHEAD_BYTES);
+static_assert(short_marks.plain.size() == CUSZ_PACKED_OVERHEAD_BYTES);
+static_assert(short_marks.lost.size() == CUSZ_PACKED_OVERHEAD_BYTES);
 
-bool has_mark(const char* archive, std::size_t archive_bytes, const Mark& mark) noexcept {
-    return archive_bytes >= mark.size() && std::memcmp(archive, mark.data(), mark.size()) == 0;
+// The mark of a stored block; "" if it has none.
+std::string_view mark_of(const char* archive, std::size_t archive_bytes) noexcept {
+    const std::string_view stored(archive, archive_bytes);
+    for (const std::string_view mark : {marks.plain, marks.lost, short_marks.plain, short_marks.lost})
+        if (stored.starts_with(mark)) return mark;
+    return {};
 }
 
 // A piece of a message, truncated to fit.
@@ -126,24 +136,32 @@ void report_raw(const char* variable, const char* reason, const Text& why) noexc
                 why.c_str);
 }
 
-std::size_t store_lost(const char* variable, std::size_t bytes, char* out, const Text& why) noexcept {
-    std::memcpy(out, lost_mark.data(), sizeof(Mark));
-    std::memset(out + sizeof(Mark), 0xff, bytes);
+// Where a block is stored.
+struct Target {
+    char* out;
+    bool has_room; // for more than 8 bytes besides the block's
+};
+
+std::size_t store_lost(const char* variable, std::size_t bytes, Target to, const Text& why) noexcept {
+    const std::string_view mark = (to.has_room ? marks : short_marks).lost;
+    std::memcpy(to.out, mark.data(), mark.size());
+    std::memset(to.out + mark.size(), 0xff, bytes);
     report_once(reason_of("lost", variable).c_str,
-                "a block%s cannot be read: its values are LOST, and NaN is stored in their place (said once "
-                "per variable): %s",
+                "a block%s cannot be read: its values are LOST, and NaN (integers: all bits set) is stored in their "
+                "place (said once per variable): %s",
                 of_variable(variable).c_str, why.c_str);
-    return sizeof(Mark) + bytes;
+    return mark.size() + bytes;
 }
 
 // Stores the bytes verbatim. If they cannot be read, all that can be done is to say so: in the block, and to the user.
-std::size_t store_plain(const char* variable, const char* field, std::size_t bytes, char* out, const char* reason,
+std::size_t store_plain(const char* variable, const char* field, std::size_t bytes, Target to, const char* reason,
                         const Text& why) noexcept {
-    const bool is_plain = copy_readable(out + sizeof(Mark), field, bytes);
-    if (!is_plain) return store_lost(variable, bytes, out, why);
-    std::memcpy(out, plain_mark.data(), sizeof(Mark));
+    const std::string_view mark = (to.has_room ? marks : short_marks).plain;
+    const bool is_plain = copy_readable(to.out + mark.size(), field, bytes);
+    if (!is_plain) return store_lost(variable, bytes, to, why);
+    std::memcpy(to.out, mark.data(), mark.size());
     report_raw(variable, reason, why);
-    return sizeof(Mark) + bytes;
+    return mark.size() + bytes;
 }
 
 std::size_t size_of_block(const Dims& count, DataType type) noexcept {
@@ -202,9 +220,10 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
                                     bool has_room) const noexcept {
     const char* const variable = m_variable.data();
     const std::size_t field_bytes = size_of_block(count, type);
+    const Target to{out, has_room};
     prepare_output(out, field_bytes);
     if (!accepts(type)) {
-        return store_plain(variable, field, field_bytes, out, "type",
+        return store_plain(variable, field, field_bytes, to, "type",
                            format("its ADIOS2 data type is %d", static_cast<int>(type)));
     }
 
@@ -214,9 +233,9 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
     case HandOver::none: break;
     case HandOver::taken: return archive_bytes;
     case HandOver::refused:
-        return store_lost(variable, field_bytes, out, format("the archive posted under this key is for another block"));
+        return store_lost(variable, field_bytes, to, format("the archive posted under this key is for another block"));
     case HandOver::late:
-        return store_lost(variable, field_bytes, out, format("no archive is posted under this key any more"));
+        return store_lost(variable, field_bytes, to, format("no archive is posted under this key any more"));
     }
 
     if (field_bytes == 0) field = nullptr; // it may have any value
@@ -226,13 +245,13 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
         if (cusz_has_backend(CUSZ_BACKEND_CUDA) == 0) why = "this build of the plugin has no CUDA";
         if (field == nullptr) why = "ADIOS2 gave none (its SST does so for memory selections)";
         return store_plain(
-            variable, field, field_bytes, out, "unreadable",
+            variable, field, field_bytes, to, "unreadable",
             format("the CPU cannot read its memory at %p, and %s", static_cast<const void*>(field), why));
     }
     const PooledContext context;
     if (context.get() == nullptr)
-        return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
-    if (is_integer(type)) return pack_to(context.get(), field, field_bytes, type, out);
+        return store_plain(variable, field, field_bytes, to, "no memory", format("out of memory"));
+    if (is_integer(type)) return pack_to(context.get(), field, field_bytes, type, out, has_room);
     if (m_parameters.missing_bound) {
         report_once("no bound",
                     "no error bound is given (parameter 'accuracy'); blocks are stored raw (nothing is lost, "
@@ -243,7 +262,7 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
 }
 
 std::size_t BlockOperator::pack_to(cusz_context* context, const char* field, std::size_t field_bytes, DataType type,
-                                   char* out) const noexcept {
+                                   char* out, bool has_room) const noexcept {
     if (cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) == 0)
         report_once("no zstd", "this build of the plugin has no zstd: integers are stored as they are");
     const auto value_bytes = static_cast<std::int32_t>(bytes_of(type));
@@ -257,7 +276,7 @@ std::size_t BlockOperator::pack_to(cusz_context* context, const char* field, std
         why = failure(status, context);
         cusz_release_scratch(context);
     }
-    return store_plain(m_variable.data(), field, field_bytes, out, "no packing", why);
+    return store_plain(m_variable.data(), field, field_bytes, {out, has_room}, "no packing", why);
 }
 
 std::size_t BlockOperator::compress_within_8_bytes(cusz_context* context, const char* field, int device,
@@ -274,7 +293,7 @@ std::size_t BlockOperator::compress_within_8_bytes(cusz_context* context, const 
     }
     const cusz_status status = cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, field, out, room, &stored_bytes);
     if (status == CUSZ_OK) return stored_bytes;
-    return store_plain(m_variable.data(), field, field_bytes, out, "no packing", failure(status, context));
+    return store_plain(m_variable.data(), field, field_bytes, {out, false}, "no packing", failure(status, context));
 }
 
 std::size_t BlockOperator::compress_to(cusz_context* context, const char* field, int device, const Dims& count,
@@ -282,6 +301,7 @@ std::size_t BlockOperator::compress_to(cusz_context* context, const char* field,
     const char* const variable = m_variable.data();
     const cusz_dtype dtype = type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
     const std::size_t value_bytes = bytes_of(type), field_bytes = size_of_block(count, type);
+    const Target to{out, true};
     std::size_t archive_bytes = 0;
 
     // The compressor needs the alignment of the type, which ADIOS2 does not guarantee.
@@ -292,13 +312,13 @@ std::size_t BlockOperator::compress_to(cusz_context* context, const char* field,
             const cusz_status packed = cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, field, out,
                                                  field_bytes + CUSZ_PACKED_OVERHEAD_BYTES, &archive_bytes);
             if (packed != CUSZ_OK)
-                return store_plain(variable, field, field_bytes, out, "odd address", failure(packed, context));
+                return store_plain(variable, field, field_bytes, to, "odd address", failure(packed, context));
             report_raw(variable, "odd address", why);
             return archive_bytes;
         }
         aligned.reset(std::malloc(field_bytes));
         if (aligned == nullptr)
-            return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
+            return store_plain(variable, field, field_bytes, to, "no memory", format("out of memory"));
         std::memcpy(aligned.get(), field, field_bytes);
         field = static_cast<const char*>(aligned.get());
     }
@@ -347,7 +367,7 @@ std::size_t BlockOperator::compress_to(cusz_context* context, const char* field,
     lossless.threads = 1;
     if (is_readable) lossless.backend = CUSZ_BACKEND_CPU;
     cusz_release_scratch(context);
-    if (compress(lossless) != CUSZ_OK) return store_plain(variable, field, field_bytes, out, reason, why);
+    if (compress(lossless) != CUSZ_OK) return store_plain(variable, field, field_bytes, to, reason, why);
     report_raw(variable, reason, why);
     return archive_bytes;
 }
@@ -355,21 +375,20 @@ std::size_t BlockOperator::compress_to(cusz_context* context, const char* field,
 std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_bytes, char* field) const {
     const char* const variable = m_variable.data();
     if (capture(variable, archive, archive_bytes)) return archive_bytes;
-    const bool is_lost = has_mark(archive, archive_bytes, lost_mark);
-    if (is_lost || has_mark(archive, archive_bytes, plain_mark)) {
-        const std::size_t field_bytes = archive_bytes - sizeof(Mark);
+    if (const std::string_view mark = mark_of(archive, archive_bytes); !mark.empty()) {
+        const std::size_t field_bytes = archive_bytes - mark.size();
         if (field_bytes > 0 && cusz_device_of(field) >= 0) {
             throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
                                      " that is stored verbatim into CUDA device memory: read it into host "
                                      "memory");
         }
-        if (is_lost) {
+        if (mark == marks.lost || mark == short_marks.lost) {
             report_once(reason_of("read lost", variable).c_str,
                         "a block%s was LOST when it was written, because its memory could not be read; its values "
-                        "are NaN",
+                        "are NaN (integers: all bits set)",
                         of_variable(variable).c_str);
         }
-        if (field_bytes > 0) std::memcpy(field, archive + sizeof(Mark), field_bytes);
+        if (field_bytes > 0) std::memcpy(field, archive + mark.size(), field_bytes);
         return archive_bytes; // not 0, which ADIOS2 takes for "not compressed"
     }
 

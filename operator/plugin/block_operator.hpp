@@ -40,7 +40,7 @@ public:
     // number of bytes, which is never 0.
     //   has_room  ADIOS2 has asked for max_bytes(). BP4 and DataMan never do: they reserve the raw size, and BP4, for a
     //             Put in mode Sync, as little as a few bytes more, as it does not count what it writes to a step before
-    //             the first block. Blocks are then at most 8 bytes larger than raw, if they can be read at all.
+    //             the first block. Blocks are then at most 8 bytes larger than raw.
     std::size_t compress(const char* field, const Dims& count, DataType type, char* out, bool has_room) const noexcept;
 
     // Writes the values of a stored block to `field`. Returns archive_bytes; throws std::runtime_error if the block is
@@ -54,8 +54,8 @@ private:
                             char* out) const noexcept;
     std::size_t compress_within_8_bytes(cusz_context* context, const char* field, int device, const Dims& count,
                                         DataType type, char* out) const noexcept;
-    std::size_t pack_to(cusz_context* context, const char* field, std::size_t field_bytes, DataType type,
-                        char* out) const noexcept;
+    std::size_t pack_to(cusz_context* context, const char* field, std::size_t field_bytes, DataType type, char* out,
+                        bool has_room) const noexcept;
 
     Parameters m_parameters;
     std::array<char, 1024> m_variable{};

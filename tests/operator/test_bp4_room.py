@@ -43,7 +43,7 @@ def written(path: Path, x: np.ndarray, eb: float, mode: Any = "abs", **options: 
 
 
 @pytest.mark.parametrize("mode", ["Sync", "Deferred"])
-@pytest.mark.parametrize(("name", "statistics"), [("SimulationOutput", 1), ("io", 0)])
+@pytest.mark.parametrize(("name", "statistics"), [("SimulationOutput", 1), ("OutputOfSimu", 0)])
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_incompressible_blocks_of_growing_size(
@@ -66,6 +66,31 @@ def test_incompressible_blocks_of_growing_size(
     blocks = list(cz.inspect_bp(tmp_path / "run.bp"))
     assert {(block["operator"], block["kind"]) for block in blocks} == {("cusz", "raw")}
     assert {block["archive_bytes"] - block["raw_bytes"] for block in blocks} == {8}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_blocks_that_cannot_be_read(dtype: Any, tmp_path: Path) -> None:
+    """They are lost, in as little room."""
+    path, unreadable = tmp_path / "run.bp", 4096
+    with Program(path, "BP4", io="OutputOfSimu", StatsLevel="0") as out:
+        variable = out.io.define_variable("x", np.zeros(1, dtype), [1], [0], [1])
+        plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "0"}
+        variable.add_operation(out.adios.define_operator("cusz", "plugin", plugin))
+        for size in SIZES:
+            with out.step():
+                variable.set_shape([size])
+                variable.set_selection([[0], [size]])
+                out.engine.impl.Put(variable.impl, unreadable, adios2.Mode.Sync)
+    blocks = list(cz.inspect_bp(path))
+    assert [block["raw_bytes"] for block in blocks] == [size * np.dtype(dtype).itemsize for size in SIZES]
+    assert {block["kind"] for block in blocks} == {"lost"}
+    assert {block["archive_bytes"] - block["raw_bytes"] for block in blocks} == {8}
+    with adios2.FileReader(str(path)) as run:
+        for step, size in enumerate(SIZES):
+            got = run.read("x", [0], [size], step_selection=[step, 1])
+            assert got.tobytes() == b"\xff" * got.nbytes
+    with cz.Reader(path) as run:
+        assert run[3].read("x").tobytes() == b"\xff" * blocks[3]["raw_bytes"]
 
 
 def test_compressed_blocks_are_archives_as_ever(tmp_path: Path) -> None:

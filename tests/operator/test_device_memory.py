@@ -12,7 +12,7 @@ import pytest
 import cusz_operator
 from cusz_operator.plugin import Plugin
 
-LOST = "its values are LOST, and NaN is stored in their place (said once per variable)"
+LOST = "its values are LOST, and NaN (integers: all bits set) is stored in their place (said once per variable)"
 
 
 def messages_of(stderr: str) -> list[str]:

@@ -761,10 +761,10 @@ def test_attributes_without_a_step(engine: Any, tmp_path: Path) -> None:
         out.attribute("first", 1)
     out = cz.Writer(path, eb=1, engine=engine, append=True)
     out.attribute("late", 1)
-    with pytest.warns(UserWarning, match="not stored: 'late'$") if engine == "BP5" else contextlib.nullcontext():
+    with pytest.warns(UserWarning, match="not stored: 'late'$"):
         out.close()
     with cz.Reader(path) as run:
-        assert sorted(run.attributes) == ["first", *(["late"] if engine == "BP4" else [])]
+        assert sorted(run.attributes) == ["first"]
 
 
 def test_an_array_of_no_numbers_as_an_attribute(engine: Any, tmp_path: Path) -> None:
@@ -1196,34 +1196,55 @@ def test_what_a_variable_was_given_as_cannot_change_by_appending(
         out.put("x", GIVEN[was], dims=("b", "a"))
     with cz.Reader(path) as run:
         assert run["x"].attributes == {"dimensions": "b a"}
-        steps = [step for step in run if "x" in step]  # BP4 keeps the step that failed, without variables
-        assert len(steps) == 2
-        for step in steps:
+        assert len(run) == 2
+        for step in run:
             assert step.dtype("x") == was
             assert np.abs(step.read("x").astype(np.complex128) - GIVEN[was]).max() <= 2e-6
 
 
-@pytest.mark.parametrize("is_value", [False, True])
-def test_an_array_and_one_value_cannot_follow_each_other_by_appending(
-    is_value: bool, engine: Any, tmp_path: Path
-) -> None:
-    """What is appended would not be found, and in BP4 neither would what was there."""
+@pytest.mark.parametrize(("was", "then"), list(itertools.permutations(["one value", "1-dim", "2-dim"], 2)))
+def test_what_is_appended_has_as_many_dimensions(was: str, then: str, engine: Any, tmp_path: Path) -> None:
+    """Otherwise it would not be found, or what was there would be read as zeros, or end the process."""
     path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F64)
-    was, then = ("one value", "an array")[:: 1 if is_value else -1]
+    forms = {"one value": 0.5, "1-dim": x[0], "2-dim": x}
     with cz.Writer(path, eb=1e-3, engine=engine) as out, out.step():
-        out.put("x", 0.5 if is_value else x)
+        out.put("x", forms[was])
         out.put("y", x)
     out = cz.Writer(path, eb=1e-3, engine=engine, append=True)
-    message = f"'x' is {was} in the file, and would be {then} in"
+    message = f"'x' is .*{was}.* in the file, and would be .*{then}.* in what is appended"
     with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
-        out.put("x", x if is_value else 0.5)
+        out.put("x", forms[then])
     with cz.Writer(path, eb=1e-3, engine=engine, append=True) as out, out.step():
-        out.put("x", 0.5 if is_value else x)
+        out.put("x", forms[was])
     with cz.Reader(path) as run:
-        steps = [step for step in run if "x" in step]
-        assert len(steps) == 2
-        for step in steps:
-            assert np.abs(step.read("x") - (0.5 if is_value else x)).max() <= 1e-3
+        assert len(run) == 2
+        for step in run:
+            assert np.abs(step.read("x") - forms[was]).max() <= 1e-3
+
+
+def test_blocks_without_a_place_are_not_continued_by_an_array(engine: Any, tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F32)
+    with Program(tmp_path / "run.bp", engine) as program, program.step():
+        program.put("x", x, shape=(), eb=1e-3)
+    out = cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine, append=True)
+    message = "'x' is blocks without a place in the file, and would be a 2-dimensional array in what is appended"
+    with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
+        out.put("x", x)
+
+
+def test_one_value_is_put_once_in_a_step(engine: Any, tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out, out.step():
+        out.put("t", 1.5)
+        out.put("t", 1.5)
+        with pytest.raises(cusz_core.ParameterError, match=r"'t' is one value, which has been put as 1\.5"):
+            out.put("t", 2.5)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [step.read("t") for step in run] == [1.5]
+
+
+def test_steps_that_bp4_cannot_drop(tmp_path: Path) -> None:
+    with pytest.raises(cusz_core.UnsupportedError, match="AppendAfterSteps is for BP5"):
+        cz.Writer(tmp_path / "run.bp", eb=1, engine="BP4", append=True, parameters={"AppendAfterSteps": 1})
 
 
 def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ from ..tables.boxes import begin_in_others
 from ..tables.stored import (
     FLOATS,
     INTEGERS,
-    LOST_MARK,
+    LOST_MARKS,
     PACKED_HEAD_BYTES,
     PACKED_TAG,
-    PLAIN_MARK,
     RAW_OVERHEAD_BYTES,
     VERBATIM_TAG,
+    mark_of,
 )
 
 #: Reading one element of a block, ADIOS2 looks at all blocks of its variable; a whole block of BP5 it finds at once. So
@@ -552,20 +552,20 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
     Raises:
         CorruptArchiveError, ArchiveTooNewError: it cannot be read, or is not of such a block.
     """
-    mark = bytes(archive[:16])
-    if mark in (PLAIN_MARK, LOST_MARK):
+    if mark := mark_of(archive):
         stored = len(archive)
         if stored != raw_bytes + len(mark):
             raise CorruptArchiveError(f"the block stores {stored - len(mark)} plain bytes and has extents {count}")
         block = Block(raw_bytes=raw_bytes, archive_bytes=stored, ratio=raw_bytes / stored, kind="plain")
-        if mark == LOST_MARK:
+        if mark in LOST_MARKS:
             block.update(Block(kind="lost", error="lost when it was written: its memory could not be read"))
         return block
-    if mark.startswith(VERBATIM_TAG) and len(archive) != raw_bytes + PACKED_HEAD_BYTES:
+    tag = bytes(archive[:4])
+    if tag == VERBATIM_TAG and len(archive) != raw_bytes + PACKED_HEAD_BYTES:
         stored = len(archive) - PACKED_HEAD_BYTES
         raise CorruptArchiveError(f"the block stores {stored} bytes and has extents {count}")
-    if mark.startswith((VERBATIM_TAG, PACKED_TAG)):
-        kind = "raw" if mark.startswith(VERBATIM_TAG) else "packed"
+    if tag.startswith((VERBATIM_TAG, PACKED_TAG)):
+        kind = "raw" if tag == VERBATIM_TAG else "packed"
         block = Block(raw_bytes=raw_bytes, archive_bytes=len(archive), ratio=raw_bytes / len(archive), kind=kind)
         block.update(Block(mode="abs", eb=0.0, eb_abs=0.0, special=0, out_of_range=0, unpredictable=0))
         return block

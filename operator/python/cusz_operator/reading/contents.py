@@ -23,7 +23,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 from ..tables import blocktable, checks
 from ..tables.boxes import Box, Extents, field_shape, first_overlap
 from ..tables.representation import PARTS, attribute_name
-from ..tables.stored import DTYPES, FLOATS, INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
+from ..tables.stored import DTYPES, FLOATS, INTEGERS, RAW_OVERHEAD_BYTES, VERBATIM_TAG, mark_of
 from .datafiles import DataFiles, Place, StoredVariable, places_of
 from .input import Input, Placed
 
@@ -410,7 +410,7 @@ class Contents:
         if blocks.has_table:
             capacity = min(int(row["archive_bytes"]), capacity)
         archive = self.input.archive(name, step, start, dtype, capacity)
-        if archive is None or bytes(archive[:16]) in (PLAIN_MARK, LOST_MARK) or bytes(archive[:4]) == VERBATIM_TAG:
+        if archive is None or mark_of(archive) or bytes(archive[:4]) == VERBATIM_TAG:
             if blocks.has_table:
                 raise CorruptArchiveError(f"{what} is not compressed by this plugin")
             return None
@@ -437,13 +437,14 @@ class AsStored(NamedTuple):
         by_operator: whether this package's operator stores them, at the last step at which an array has some; None for
             single values, arrays that never have any, and those that ADIOS2 cannot read.
         given: the type as which a Reader gives them back: another one than `dtype` for what a Writer has converted.
-        is_value: whether it is one value; None where BP4 does not tell.
+        form: what it is, in words: "one value", "a 3-dimensional array", or "blocks without a place"; None where BP4
+            does not tell.
     """
 
     dtype: str
     by_operator: bool | None
     given: str
-    is_value: bool | None
+    form: str | None
 
 
 def variables_in(path: str) -> dict[str, AsStored]:
@@ -466,7 +467,7 @@ def variables_in(path: str) -> dict[str, AsStored]:
                 with contextlib.suppress(UnsupportedError):  # in BP4, if its first array is empty
                     by_operator = _is_stored_by_operator(contents, name, entry.type)
             given = wholes.get(name, entry).given or dtype
-            found[name] = AsStored(dtype, by_operator, given, contents.input.is_value(name))
+            found[name] = AsStored(dtype, by_operator, given, contents.input.form(name))
     finally:
         contents.close(None)
     return found
@@ -474,7 +475,7 @@ def variables_in(path: str) -> dict[str, AsStored]:
 
 def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool | None:
     """None if it never has values, or is one value."""
-    if contents.input.is_value(name):
+    if contents.input.form(name) == "one value":
         return None
     for step in sorted(contents.input.steps_of(name), reverse=True):
         blocks = contents.blocks(name, step)

@@ -65,6 +65,11 @@ class Placed:
     is_known: bool = True
 
 
+def form_of(shape: Extents) -> str:
+    """What a variable of a global shape is, in words."""
+    return f"a {len(shape)}-dimensional array" if shape else "one value"
+
+
 class Input:
     """An engine that reads."""
 
@@ -282,13 +287,13 @@ class Input:
         told = self._told_step_by_step()
         return told[step].get(name, shape) if step < len(told) else shape
 
-    def is_value(self, name: str) -> bool | None:
-        """Whether a variable of a file is one value; None where BP4 does not tell (`_shape_of_bp4`)."""
+    def form(self, name: str) -> str | None:
+        """What a variable of a file is, in words; None where BP4 does not tell (`_shape_of_bp4`)."""
         with self._lock, self._calling(f"tell the shape of {name!r} in"):
-            if not self._is_bp4:
-                return bool(self._variable(name).shape_id().name == "GlobalValue")
+            if self._variable(name).shape_id().name == "LocalArray":
+                return "blocks without a place"
             with contextlib.suppress(UnsupportedError):
-                return self.shape(name, max(self.steps_of(name))) == ()
+                return form_of(self.shape(name, max(self.steps_of(name))) or ())
             return None
 
     def _shape_of_bp4(self, name: str, variable: Any, step: int) -> Extents:

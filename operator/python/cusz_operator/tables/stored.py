@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 #: The types that the plugin compresses, by ADIOS2's names.
 FLOATS: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
@@ -25,10 +26,16 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 #: An archive stored raw is larger than its block by just this, and no other archive is (CUSZ_RAW_OVERHEAD_BYTES).
 RAW_OVERHEAD_BYTES = 48
-#: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
-PLAIN_MARK = b"cusz-plain-bytes"
-LOST_MARK = b"cusz-lost-block\0"
+#: Blocks of the plugin that are not archives begin with one of these marks (block_operator.cpp).
+PLAIN_MARKS = (b"cusz-plain-bytes", b"cusz-raw")
+LOST_MARKS = (b"cusz-lost-block\0", b"cusz-nan")
 #: Values that are stored exactly, as they are or packed: a tag and a checksum (docs/reference/format.md, section 11).
 VERBATIM_TAG = b"raw8"
 PACKED_TAG = b"zst"
 PACKED_HEAD_BYTES = 8
+
+
+def mark_of(archive: NDArray[np.uint8]) -> bytes:
+    """The mark with which a block begins that is no archive; b"" if it has none."""
+    head = bytes(archive[:16])
+    return next((mark for mark in (*PLAIN_MARKS, *LOST_MARKS) if head.startswith(mark)), b"")

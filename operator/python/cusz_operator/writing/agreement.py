@@ -17,6 +17,7 @@ from cusz_core import Parameters, embedding
 from cusz_core.errors import ParameterError
 
 from ..reading.contents import AsStored
+from ..reading.input import form_of
 from ..tables.boxes import Extents
 from ..tables.representation import PARTS, float16_bound, is_exact, is_packed
 from .goals import Wanted
@@ -255,7 +256,7 @@ def values_of(
             was = "an array" if name in arrays else f"{known[name]} in earlier steps"
             raise ParameterError(f"{what} is {kind} on rank {rank}, and {was}")
         if name in in_file:
-            _require_type(value.dtype, value.dtype, True, in_file[name], what)
+            _require_type(value.dtype, value.dtype, (), in_file[name], what)
     return tuple(first.value for first, *_ in told.values())
 
 
@@ -338,16 +339,17 @@ def require_distinct(
             )
 
 
-def _require_type(dtype: str, given: str, is_value: bool, in_file: AsStored, what: str) -> None:
+def _require_type(dtype: str, given: str, shape: tuple[int, ...], in_file: AsStored, what: str) -> None:
     """Refuses what ADIOS2 writes, and cannot read: in BP4 not even the file. And what a Reader would give back as the
     type that the variable has in the file."""
     if (dtype, given) != (in_file.dtype, in_file.given):
         how = "which ADIOS2 could not read" if dtype != in_file.dtype else f"which would be read as {in_file.given}"
         raise ParameterError(f"{what} is {in_file.given} in the file, and would be {given} in what is appended, {how}")
-    if in_file.is_value is not None and is_value != in_file.is_value:
-        was, would_be = ("one value", "an array")[:: 1 if in_file.is_value else -1]
+    form = form_of(shape)
+    if in_file.form not in (None, form):
         raise ParameterError(
-            f"{what} is {was} in the file, and would be {would_be} in what is appended, which ADIOS2 could not read"
+            f"{what} is {in_file.form} in the file, and would be {form} in what is appended, which ADIOS2 could not "
+            "read"
         )
 
 
@@ -356,7 +358,7 @@ def _require_as_in_file(block: Description, in_file: AsStored | None, what: str)
     operator at some steps alone."""
     if in_file is None:
         return
-    _require_type(np.dtype(block.dtype).name, block.given, False, in_file, what)
+    _require_type(np.dtype(block.dtype).name, block.given, block.shape, in_file, what)
     is_integer = is_exact(np.dtype(block.dtype))
     is_stored = not is_integer or is_packed(block.parameters)
     if in_file.by_operator in (None, is_stored):

@@ -45,6 +45,8 @@ def engine_parameters(
             f"FlushStepsCount is {flush[0]}: of steps that are flushed together, BP4 damages all but the last if it "
             "aggregates ranks, and none is in the file when it ends: leave it out"
         )
+    if engine == "BP4" and given("AppendAfterSteps"):
+        raise UnsupportedError("AppendAfterSteps is for BP5: BP4 keeps all steps, and appends after them")
     if asynchronous and engine == "BP5" and not given("AsyncWrite"):
         result["AsyncWrite"] = "Naive"
     return result

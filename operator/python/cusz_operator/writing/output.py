@@ -66,7 +66,7 @@ class Output:
         self._records: dict[str, checks.VariableRecord] = {}  # of the open step
         self._step = 0
         self._is_drained = False  # from a burst buffer, where files grow first
-        self._closing_crashes = False
+        self._leaves_as_it_was = False
         self.has_statistics = False
         self.is_in_step = False
         self.late_attributes: list[str] = []
@@ -100,9 +100,11 @@ class Output:
         """
         self.has_statistics = has_statistics
         self._is_drained = any(key.lower() == "burstbufferpath" and value for key, value in parameters.items())
-        # ADIOS2 2.12 crashes when it closes a file that it would append to in the background, where there was no step.
-        self._closing_crashes = append and any(key.lower() == "asyncwrite" for key in parameters)
-        self._has_steps = append and self._engine_name == "BP5"  # BP4 ends with a step of its own where there was none
+        # If no step was appended, ADIOS2 2.12 adds an empty one when it closes a BP4 file, and crashes when it closes
+        # one that it would write in the background.
+        in_background = any(key.lower() == "asyncwrite" for key in parameters)
+        self._leaves_as_it_was = append and (in_background or self._engine_name == "BP4")
+        self._has_steps = append
         mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
         try:
             self._io.set_parameters({**parameters, "StatsLevel": str(int(has_statistics))})
@@ -172,7 +174,7 @@ class Output:
     def begin_step(self) -> None:
         self.is_in_step = True
         self._engine.begin_step()
-        self._closing_crashes = False
+        self._leaves_as_it_was = False
         self._step = self._engine.current_step()
         self._table_checks.clear()
         self._records.clear()
@@ -270,8 +272,8 @@ class Output:
             self._checks.record(self._step, self._table_checks, self._records)
 
     def close(self) -> None:
-        if self._closing_crashes:
-            self.abandon()  # the file stays as it was
+        if self._leaves_as_it_was:
+            self.abandon()
             return
         engine, self._engine = self._engine, None
         try:

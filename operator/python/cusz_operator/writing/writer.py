@@ -149,7 +149,7 @@ class Writer:
         self._pending: Pending[_Made] | None = None  # the step before
         self._blocks: list[Blocks] = []  # of the open step, by variable
         self._latest: dict[str, Blocks] = {}  # of them, of every variable those to which blocks are added
-        self._values: list[Value] = []
+        self._values: dict[str, Value] = {}
         self._together = Together(self._ranks)
         self._controller = Controller(self._ranks)
         # On rank 0:
@@ -345,7 +345,11 @@ class Writer:
                 raise ParameterError(f"{name!r} is one value, which is stored exactly and has no shape: put it alone")
             if isinstance(value, str):
                 require_text(value, f"the value of {name!r}", self._engine)
-            self._values.append(Value(name, value))
+            of_rank = self._values.setdefault(name, Value(name, value))
+            if of_rank.value != value:
+                raise ParameterError(
+                    f"{name!r} is one value, which has been put as {of_rank.value} in this step, and now as {value}"
+                )
             return
         for stored in as_stored(name, array):
             parameters, wanted = self._settings.of(stored, name, own)
@@ -493,7 +497,7 @@ class Writer:
         return f"{self._path!r}: step {self._steps} of this Writer is not written"
 
     def _end_step(self, error: Exception | None) -> None:
-        blocks, values = self._blocks, self._values
+        blocks, values = self._blocks, list(self._values.values())
         self._forget()
         try:
             self._complete()
@@ -564,7 +568,7 @@ class Writer:
 
     def _forget(self) -> None:
         """Drops what has been put into the open step."""
-        self._blocks, self._latest, self._values = [], {}, []
+        self._blocks, self._latest, self._values = [], {}, {}
 
     def _agree(
         self, blocks: Sequence[Blocks], values: Sequence[Value], error: Exception | None
