@@ -34,27 +34,42 @@ const char* launcher_rank() noexcept {
     return nullptr;
 }
 
+// What becomes of a message.
+enum class Turn { said_before, said_now, last };
+
+Turn turn_of(const char* reason) noexcept {
+    const std::uint64_t hash = fnv1a(reason);
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto end = reported.begin() + static_cast<std::ptrdiff_t>(n_reported);
+    if (n_reported == max_reasons || std::find(reported.begin(), end, hash) != end) return Turn::said_before;
+    reported[n_reported++] = hash;
+    return n_reported == max_reasons ? Turn::last : Turn::said_now;
+}
+
+// One call, so that ranks that share a terminal do not split each other's lines.
+void print(const char* message) noexcept {
+    const char* rank = launcher_rank();
+    if (rank != nullptr) {
+        std::fprintf(stderr, "cusz_operator[rank %.20s]: %s\n", rank, message);
+    } else {
+        std::fprintf(stderr, "cusz_operator: %s\n", message);
+    }
+}
+
 } // namespace
 
 void report_once(const char* reason, const char* format, ...) noexcept {
-    const std::uint64_t hash = fnv1a(reason);
-    {
-        const std::lock_guard<std::mutex> lock(mutex);
-        const auto end = reported.begin() + static_cast<std::ptrdiff_t>(n_reported);
-        if (n_reported == max_reasons || std::find(reported.begin(), end, hash) != end) return;
-        reported[n_reported++] = hash;
-    }
+    const Turn turn = turn_of(reason);
+    if (turn == Turn::said_before) return;
     std::array<char, 1024> message;
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(message.data(), message.size(), format, arguments);
     va_end(arguments);
-    // One call, so that ranks that share a terminal do not split each other's lines.
-    const char* rank = launcher_rank();
-    if (rank != nullptr) {
-        std::fprintf(stderr, "cusz_operator[rank %.20s]: %s\n", rank, message.data());
-    } else {
-        std::fprintf(stderr, "cusz_operator: %s\n", message.data());
+    print(message.data());
+    if (turn == Turn::last) {
+        print("there are too many different messages: no more are shown, of blocks that are LOST neither (cusz inspect "
+              "lists them)");
     }
 }
 

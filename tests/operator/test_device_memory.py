@@ -130,6 +130,16 @@ def test_of_names_that_begin_alike_each_is_said_to_be_lost(python: Callable, tmp
     assert all(f"a block of variable '{'n' * 107}...' was LOST" in message for message in messages)
 
 
+def test_a_last_message_says_that_no_more_are_shown(python: Callable, tmp_path: Path) -> None:
+    code = UNREADABLE.replace(
+        '{"low": 4096, "odd": 4097, "half": address, "good": None}', "{f'v{i}': 4096 for i in range(600)}"
+    )
+    *messages, last = messages_of(python(code, tmp_path / "out.bp", "BP5").stderr)
+    assert len(messages) == 1024
+    assert all(LOST in message for message in messages)
+    assert "there are too many different messages: no more are shown" in last
+
+
 def test_sst_with_a_memory_selection_does_not_end_the_process(
     programs: Path, program: Callable, tmp_path: Path
 ) -> None:
