@@ -209,6 +209,20 @@ def test_fewer_local_blocks_than_in_the_step_before(
     assert steps == {step: count for step, count in enumerate(counts) if count}
 
 
+@pytest.mark.parametrize("eb", [None, 1e-3])
+def test_an_array_that_follows_local_blocks(engine: Any, eb: float | None, tmp_path: Path) -> None:
+    """All are local blocks in BP4, which has the array's shape for them nevertheless."""
+    x = np.concatenate([ROWS] * 10, axis=None)
+    for mode, shape, start in (("Write", (), None), ("Append", (3 * x.size,), (2 * x.size,))):
+        with Program(tmp_path / "run.bp", engine, mode=mode) as out, out.step():
+            out.put("u", x, shape, start, eb=eb)
+    found = json.loads(support.run(["cusz", "inspect", "--blocks", "--json", tmp_path / "run.bp"]).stdout)
+    assert [(block["step"], block["count"], "start" in block) for block in found] == [
+        (0, [x.size], False),
+        (1, [x.size], engine == "BP5"),
+    ]
+
+
 def test_of_a_large_block_that_is_not_compressed_one_value_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
