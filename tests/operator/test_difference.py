@@ -111,6 +111,38 @@ def test_a_relative_bound_is_of_the_range_of_a(raw: Path, compressed: Path) -> N
     assert 0 < one.beyond < one.different
 
 
+@pytest.mark.parametrize("kind", ["array", "blocks"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_missing_values_are_not_of_the_range(dtype: Any, kind: str, tmp_path: Path) -> None:
+    x = support.smooth((20, 30), np.dtype(dtype))
+    x[::7] = 1e20
+    y, z = x + dtype(0.01) * (x < 1e19), x.copy()
+    y[1, 1] = z[1, 1] = np.nan
+    z[0, 0] = 0
+    for name, field in (("x", x), ("y", y), ("z", z)):
+        field[1, 1] = np.nan
+        with Program(tmp_path / name) as out, out.step():
+            out.put("u", field, () if kind == "blocks" else None)
+    limits = cusz_core.value_range(x, fill=1e20)
+    for eb, n_beyond in ((0.01 / (limits.max - limits.min) * 1.01, 0), (1e-4, x[x < 1e19].size)):
+        (found,) = cz.compare_runs(tmp_path / "x", tmp_path / "y", eb=eb, mode="rel", fill=1e20)
+        assert found.beyond == n_beyond
+        assert found.largest_of_range == pytest.approx(0.01 / (limits.max - limits.min), rel=1e-4)
+        assert found.psnr < 60
+    (found,) = cz.compare_runs(tmp_path / "x", tmp_path / "z", eb=0.1, fill=1e20)
+    assert (found.different, found.beyond, found.finite_in_one) == (1, 1, 1)
+    (found,) = cz.compare_runs(tmp_path / "x", tmp_path / "y", eb=1e-4, mode="rel")
+    assert found.beyond == 0, "as values they count"
+
+
+def test_a_fill_value_that_a_type_does_not_have(tmp_path: Path) -> None:
+    for name, value in (("a", np.inf), ("b", -np.inf)):
+        with Program(tmp_path / name) as out, out.step():
+            out.put("u", np.full(5, value, np.float32))
+    (found,) = cz.compare_runs(tmp_path / "a", tmp_path / "b", eb=0, fill=1e300)
+    assert found.beyond == 5
+
+
 def test_a_relative_bound_that_holds_takes_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The range is known after it. Whatever might be beyond the bound is decided in a second one."""
     nan, inf = math.nan, math.inf

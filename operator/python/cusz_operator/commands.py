@@ -338,6 +338,7 @@ def _add_diff_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", type=Path, help=".bp directory")
     parser.add_argument("--eb", type=number, help="exit status 1 if a value differs by more (0: by a bit)")
     parser.add_argument("--mode", choices=("abs", "rel", "pw_rel"), default="abs", help="of --eb (default: abs)")
+    parser.add_argument("--fill", type=number, help="a value that stands for a missing one, such as 1e20")
     parser.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
     parser.add_argument("--step", action="append", type=int, metavar="N", help="only this one; repeat for more")
     parser.add_argument("--steps", action="store_true", help="a line for every step, not only for the worst")
@@ -347,7 +348,7 @@ def _add_diff_options(parser: argparse.ArgumentParser) -> None:
 
 def _diff(options: argparse.Namespace) -> int:
     with progress("comparing") as tell:
-        bounds = {"eb": options.eb, "mode": options.mode}
+        bounds = {"eb": options.eb, "mode": options.mode, "fill": options.fill}
         selected = {"variables": options.variable, "steps": options.step}
         found = list(compare_runs(options.a, options.b, **selected, **bounds, progress=tell))
     code = EXIT_FAILURE if any(one.fails for one in found) else 0

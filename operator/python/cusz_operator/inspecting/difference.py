@@ -78,6 +78,7 @@ def compare_runs(
     steps: Collection[int] | None = None,
     eb: float | None = None,
     mode: str = "abs",
+    fill: float | None = None,
     threads: int | None = None,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Iterator[Difference]:
@@ -89,6 +90,8 @@ def compare_runs(
         eb: the bound; None: there is none.
         mode: "abs": |a - b| <= eb; "rel": eb is a fraction of the range of a's finite values at the step; "pw_rel":
             |a - b| <= eb * |a|.
+        fill: of floating-point variables, a value that stands for a missing one, as for `Writer`: it counts neither for
+            ranges nor for the PSNR, and must be the same in both.
         threads: as for `Reader`.
         progress: called with the part of the work that is done.
 
@@ -115,14 +118,16 @@ def compare_runs(
             raise ParameterError(f"none of these variables is at one of the steps {', '.join(map(str, steps))}")
         for done, (name, step) in enumerate(work):
             progress(done / len(work))
-            yield _difference(runs, name, step, eb, mode)
+            yield _difference(runs, name, step, eb, mode, fill)
 
 
 def _has(run: Reader, name: str, step: int) -> bool:
     return step < len(run) and name in run[step]
 
 
-def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float | None, mode: str) -> Difference:
+def _difference(
+    runs: tuple[Reader, Reader], name: str, number: int, eb: float | None, mode: str, fill: float | None
+) -> Difference:
     having = [_has(run, name, number) for run in runs]
     if not all(having):
         return Difference(name, number, f"only in {'a' if having[0] else 'b'}")
@@ -135,7 +140,7 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
         if dtypes[0].name in ("float128", "complex256"):
             return Difference(name, number, f"type {dtypes[0]} is not compared")
         if is_placed == [False, False]:
-            return _difference_of_blocks(a, b, name, number, eb, mode)
+            return _difference_of_blocks(a, b, name, number, eb, mode, fill)
         shapes = [step.shape(name) for step in (a, b)]
     except (ParameterError, UnsupportedError) as error:  # no global shape in one, or a type that numpy does not have
         return Difference(name, number, str(error))
@@ -146,14 +151,14 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
         beyond = int(differs and eb is not None)
         return Difference(name, number, "", 1, 1.0, int(differs), beyond, math.inf if differs else 0.0)
     sums = _Sums(eb if mode != "rel" else None, mode == "pw_rel")
-    _add_all(sums, a, b, name)
+    _add_all(sums, a, b, name, fill)
     if eb is not None and mode == "rel" and not sums.keep(eb):  # its range is known only now, and it may be broken
-        sums = _Sums(embedding.absolute_bound(eb, *_range_of(a, name)))
-        _add_all(sums, a, b, name)
+        sums = _Sums(embedding.absolute_bound(eb, *_range_of(a, name, fill)))
+        _add_all(sums, a, b, name, fill)
     return sums.difference(name, number, math.prod(shapes[0]))
 
 
-def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str) -> None:
+def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str, fill: float | None) -> None:
     """Adds all values of a variable that has the same shape and type in both."""
     shape = a.shape(name)
     # Where archives are decoded. ADIOS2 has its own memory, from which it would be copied.
@@ -174,18 +179,18 @@ def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str) -> None:
                 continue
         outs = [None if own is None else own[: math.prod(box[1])].reshape(box[1]) for own in room]
         x, y = (step.read(name, *box, out=out) for step, out in zip((a, b), outs, strict=True))
-        fields = (np.asarray(values) for values in (x, y))
+        fields = (_with_holes(np.asarray(values), fill) for values in (x, y))
         first, second = (values.view(np.uint8) if values.dtype == np.bool_ else values for values in fields)
         sums.add(box[0], first, second, in_both)
 
 
 def _difference_of_blocks(
-    a: ReaderStep, b: ReaderStep, name: str, number: int, eb: float | None, mode: str
+    a: ReaderStep, b: ReaderStep, name: str, number: int, eb: float | None, mode: str, fill: float | None
 ) -> Difference:
     """Of a variable without a global shape, whose blocks are compared one by one; `at` begins with the block."""
     if not np.array_equal(a.blocks(name)["count"], b.blocks(name)["count"]):
         return Difference(name, number, "blocks of other extents, or another number of them, in a and b")
-    x, y = a.read_blocks(name), b.read_blocks(name)
+    x, y = ([_with_holes(block, fill) for block in step.read_blocks(name)] for step in (a, b))
     bound = eb
     if eb is not None and mode == "rel":
         finite = [part[np.isfinite(part)] for block in x for part in _parts(block)]
@@ -198,13 +203,13 @@ def _difference_of_blocks(
     return sums.difference(name, number, sum(block.size for block in x))
 
 
-def _range_of(step: ReaderStep, name: str) -> tuple[float, float]:
-    """Minimum and maximum of the finite values, in blocks."""
+def _range_of(step: ReaderStep, name: str, fill: float | None) -> tuple[float, float]:
+    """Minimum and maximum of the values that are finite and not fill, in blocks."""
     low, high = math.inf, -math.inf
     is_covered = step.is_covered(name)
     for box in _boxes(step.shape(name), [step], name):
         covered: Any = ... if is_covered else step.coverage(name, *box)
-        for values in _parts(np.asarray(step.read(name, *box))[covered]):
+        for values in _parts(_with_holes(np.asarray(step.read(name, *box))[covered], fill)):
             finite = values[np.isfinite(values)]
             if finite.size:
                 low, high = min(low, float(finite.min())), max(high, float(finite.max()))
@@ -222,6 +227,19 @@ def _boxes(shape: Extents, steps: Sequence[ReaderStep], name: str) -> Iterator[B
                 yield from pieces(box, _MAX_VALUES)
             return
     yield from pieces(((0,) * len(shape), shape), _MAX_VALUES)
+
+
+def _with_holes(values: NDArray[Any], fill: float | None) -> NDArray[Any]:
+    """With a NaN that is no program's in place of fill values, of floating-point numbers."""
+    if fill is None or values.dtype.kind != "f":
+        return values
+    with np.errstate(over="ignore"):
+        missing = np.float64(fill).astype(values.dtype)
+    if np.isinf(missing) and math.isfinite(fill):  # the type does not have it
+        return values
+    bits = np.dtype(f"u{values.itemsize}")
+    hole = (np.array(np.nan, values.dtype).view(bits) + bits.type(0x5A)).view(values.dtype)
+    return np.where(values == missing, hole, values)
 
 
 def _parts(values: NDArray[Any]) -> list[NDArray[Any]]:
