@@ -394,8 +394,8 @@ class Part:
             # BP5 gives the rank that wrote a block, BP4 the number of a file.
             tells_writer = self._opened.engine.impl.Type().startswith("BP5")
             infos = blocks_info(self._opened.engine, self.name, self._opened.counted)
+            shape_id = self._opened.io.inquire_variable(self.name).shape_id().name
         # BP4 has a shape for blocks without a place, if a global array of this name follows in another step.
-        shape_id = self._opened.io.inquire_variable(self.name).shape_id().name
         has_shape = bool(self._opened.variables[self.name]["Shape"]) and shape_id != "LocalArray"
         blocks = []
         if infos is None:
