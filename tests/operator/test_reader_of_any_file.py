@@ -368,3 +368,26 @@ def test_a_column_major_program(programs: Path, program: Callable, tmp_path: Pat
                 assert support.same_bits(run[0].read(name), whole)
                 for start, count in support.boxes(whole.shape, 0, 8):
                     assert support.same_bits(run[0].read(name, start, count), support.part(whole, start, count))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_an_array_whose_number_of_dimensions_changes(engine: Any, dtype: Any, tmp_path: Path) -> None:
+    """From a BP5 file, ADIOS2 would give zeros, or end the process."""
+    x = np.arange(600, dtype=dtype)
+    for mode, given in (("Write", x), ("Append", x.reshape(20, 30))):
+        with Program(tmp_path / "run.bp", engine, mode=mode) as out, out.step():
+            out.put("x", given)
+            out.put("y", x)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step in run:
+            assert np.array_equal(step.read("y"), x)
+            if engine == "BP4":
+                assert np.array_equal(step.read("x").ravel(), x)
+            else:
+                with pytest.raises(
+                    cusz_core.UnsupportedError, match=r"'x' of .* has 1 and 2 dimensions at different steps"
+                ):
+                    step.read("x")
+    (of_x, of_y) = cz.compare_runs(tmp_path / "run.bp", tmp_path / "run.bp", steps=[0])
+    assert ("dimensions at different steps" in of_x.problem) == (engine == "BP5")
+    assert not of_y.problem

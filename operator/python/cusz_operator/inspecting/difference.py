@@ -118,7 +118,11 @@ def compare_runs(
             raise ParameterError(f"none of these variables is at one of the steps {', '.join(map(str, steps))}")
         for done, (name, step) in enumerate(work):
             progress(done / len(work))
-            yield _difference(runs, name, step, eb, mode, fill)
+            try:
+                found = _difference(runs, name, step, eb, mode, fill)
+            except UnsupportedError as error:  # what ADIOS2 cannot read
+                found = Difference(name, step, str(error))
+            yield found
 
 
 def _has(run: Reader, name: str, step: int) -> bool:

@@ -119,6 +119,7 @@ class Input:
         self._types: dict[str, str] | None = None
         self._shapes: dict[tuple[str, int], Extents] = {}
         self._own_steps: dict[str, dict[int, int]] = {}
+        self._of_one_form: set[str] = set()  # variables of a BP5 file that ADIOS2 can read
         self._of_writer: set[str] = set()  # variables with block tables in all their steps, and these
         self._told: list[dict[str, Extents]] | None = None  # the shapes of the variables of each step
         self._last_infos: tuple[tuple[str, int], list[dict[str, str]] | None] | None = None
@@ -317,6 +318,7 @@ class Input:
     def placed(self, name: str, step: int) -> Placed:
         """Where the blocks of an array lie."""
         with self._lock, self._calling(f"tell the blocks of {name!r} in"):
+            self._require_one_form(name, self._variable(name))
             shape = self.shape(name, step)
             infos = self._infos(name, step)
             if infos is None and shape is None:
@@ -447,8 +449,23 @@ class Input:
     def _selected(self, name: str, step: int) -> Any:
         variable = self._variable(name)
         if not self.is_stream:
+            self._require_one_form(name, variable)
             variable.set_step_selection([self.steps_of(name)[step], 1])
         return variable
+
+    def _require_one_form(self, name: str, variable: Any) -> None:
+        """Refuses an array with another number of dimensions at some steps than at others: ADIOS2 gives zeros for it,
+        or ends the process (BP5)."""
+        if name in self._of_one_form or self.is_stream or self._is_bp4:
+            return
+        if variable.shape_id().name == "GlobalArray":
+            found = sorted({len(variable.shape(step)) for step in range(int(variable.steps()))})
+            if len(found) > 1:
+                raise UnsupportedError(
+                    f"{name!r} of {self.path!r} has {' and '.join(map(str, found))} dimensions at different steps: "
+                    "ADIOS2 cannot read it from a BP5 file"
+                )
+        self._of_one_form.add(name)
 
     def _counted(self, name: str, step: int) -> int:
         """The step number for shapes and blocks: BP5 counts steps that have the variable, BP4 those of the file."""
