@@ -346,7 +346,7 @@ class Writer:
             if isinstance(value, str):
                 require_text(value, f"the value of {name!r}", self._engine)
             of_rank = self._values.setdefault(name, Value(name, value))
-            if of_rank.value != value:
+            if repr(of_rank.value) != repr(value):  # NaN is not equal to itself
                 raise ParameterError(
                     f"{name!r} is one value, which has been put as {of_rank.value} in this step, and now as {value}"
                 )
