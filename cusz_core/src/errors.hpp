@@ -3,6 +3,7 @@
 
 #include <cusz/cusz.h>
 
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -22,6 +23,7 @@ private:
 template <class... Parts>
 [[noreturn]] void fail(cusz_status status, const Parts&... parts) {
     std::ostringstream text;
+    text.imbue(std::locale::classic()); // an application's own may write 1.000.000 or 0,5
     text.precision(17);
     (text << ... << parts);
     throw Error(status, text.str());

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <locale>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -348,6 +349,32 @@ void many_blocks(cusz_context* context, bool few) {
            "a block that fails is named");
 }
 
+// An application's own way of writing numbers is not that of messages.
+void messages_in_any_locale(cusz_context* context) {
+    struct Groups : std::numpunct<char> {
+        char do_decimal_point() const override { return ','; }
+        char do_thousands_sep() const override { return '.'; }
+        std::string do_grouping() const override { return "\3"; }
+    };
+    const std::locale before = std::locale::global(std::locale(std::locale(), new Groups)); // which owns it
+    const std::vector<float> x = field<float>(Kind::bits, 5000, 50, 1);
+    const std::uint64_t shape[]{100, 50};
+    std::size_t size = 0;
+    demand(cusz_max_archive_bytes(CUSZ_F32, 2, shape, &size) == CUSZ_OK, "the size of an archive");
+    std::vector<std::uint8_t> archive(size);
+    cusz_params params;
+    cusz_params_init(&params);
+    params.mode = CUSZ_RATIO;
+    params.eb = 1e6;
+    demand(cusz_compress(context, &params, CUSZ_F32, 2, shape, x.data(), archive.data(), archive.size(), &size) ==
+               CUSZ_ERROR_PARAMETER,
+           "out of reach");
+    const std::string_view told = cusz_last_error(context);
+    demand(told.find("ratio is 1000000;") != told.npos && told.find(',') == told.rfind(", with the bound"),
+           "numbers are plain in messages");
+    std::locale::global(before);
+}
+
 } // namespace
 
 // core_test [few|threads]: threads is few without what one thread does alone.
@@ -373,6 +400,7 @@ int main(int argc, char** argv) {
         structures_of_other_versions(context);
         packed_blocks(context);
         logarithms(few);
+        messages_in_any_locale(context);
     }
     demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
     cusz_release_scratch(context);

@@ -1015,6 +1015,36 @@ def test_too_few_descriptors_to_open(engine: Any, python: Callable, tmp_path: Pa
     assert 0 < refused < 9
 
 
+NO_CHECKSUMS = """
+import os, sys
+import cusz_operator as cz
+from cusz_core import CuszError
+from cusz_operator.tables import checks
+path, engine = sys.argv[1:]
+
+class Refused:
+    def __init__(self, *_):
+        # the files that ADIOS2 has opened cannot be written
+        for number in os.listdir("/proc/self/fd"):
+            if path in os.path.realpath(f"/proc/self/fd/{number}"):
+                os.dup2(os.open(os.devnull, os.O_RDONLY), int(number))
+        raise OSError("no descriptors left")
+
+checks.Recorder = Refused
+try:
+    cz.Writer(path, eb=1, engine=engine)
+except CuszError as error:
+    print("refused:", error)
+"""
+
+
+def test_a_file_that_is_open_and_cannot_be_written(engine: Any, python: Callable, tmp_path: Path) -> None:
+    """ADIOS2's destructor, which then writes to it, is not called."""
+    told = python(NO_CHECKSUMS, tmp_path / "run.bp", engine).stdout
+    assert "refused:" in told
+    assert "no descriptors left" in told
+
+
 @pytest.mark.full
 @pytest.mark.mpi
 def test_a_rank_closes_and_others_go_on(mpirun: Callable, tmp_path: Path) -> None:

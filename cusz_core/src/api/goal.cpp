@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <locale>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -193,6 +194,7 @@ private:
     const auto best = std::max_element(tried.begin(), tried.end(),
                                        [](const auto& a, const auto& b) { return a.second.ratio < b.second.ratio; });
     std::ostringstream text; // with fewer digits
+    text.imbue(std::locale::classic());
     text.precision(4);
     text << best->second.ratio << ", with the bound " << best->first;
     fail(CUSZ_ERROR_PARAMETER, "ratio is ", goal.target, "; the best found for this field is ", text.str(),

@@ -239,8 +239,7 @@ class Writer:
             try:
                 self._ranks.agree_after_adios2(opened, where)
             except CuszError:
-                if self._engine == "BP4":  # whose destructor opens what could not be opened, and ends the process
-                    output.keep_for_ever()
+                output.keep_for_ever()  # destructors open what could not be opened, and end the process
                 raise
         self._output = output
 
