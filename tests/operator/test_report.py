@@ -613,6 +613,27 @@ def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.Mo
     checked(report.html(page))
 
 
+@pytest.mark.parametrize("is_large", [False, True])
+def test_values_whose_range_overflows(is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are drawn: matplotlib raised errors."""
+    if is_large:
+        monkeypatch.setattr(collect, "VIEW", 500)
+    most = np.finfo(np.float64).max
+    field = np.where(support.smooth((12, 30, 40), support.F64) > 0, most, -most)
+    field[0, 0, :3] = np.nan, np.inf, 0
+    for name, eb in (("run.bp", 1e305), ("exact.bp", 0.0)):
+        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
+            out.put("space", field)
+            out.put("plane", field[6])
+            out.put("line", field[6, 15])
+    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert page.broken == []
+    html = checked(report.html(page))
+    assert set(html.rows("Against the original")) == {"space", "plane", "line"}
+    # The part of a large run that is drawn without an original.
+    checked(report.html(report.make(tmp_path / "run.bp")))
+
+
 def test_a_small_run_is_not_decoded_to_be_drawn(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of a variable of up to 2^24 values is drawn without an original, and slices of the whole with one."""
     assert collect.VIEW == 2**24

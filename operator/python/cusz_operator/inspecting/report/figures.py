@@ -22,6 +22,7 @@ MANY_BLOCKS = 8  # more of them along an axis are not labelled in a map
 LINE_VALUES = 2000  # of a one-dimensional variable, drawn as a line
 PICTURE_VALUES = 600  # along each axis of a picture
 SPECTRUM_POINTS = 400
+DRAWN = 1e300  # matplotlib fails where the range of what it draws overflows; larger values are drawn as this
 _BLUE, _ORANGE, _GREY, _RED = "#1f5f99", "#c25700", "#666666", "#b00020"
 
 
@@ -230,8 +231,6 @@ def _slices(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
     planes = [values if values.ndim == 2 else values[len(values) // 2] for values in (view.original, view.decoded)]
     strides = tuple(slice(None, None, -(-n // PICTURE_VALUES)) for n in planes[0].shape)
     original, decoded = (plane[strides].astype(np.float64) for plane in planes)
-    with np.errstate(over="ignore", invalid="ignore"):
-        error = decoded - original
     start, count = view.box
     ndim = len(start)
     extent = (start[-1] - 0.5, start[-1] + count[-1] - 0.5, start[-2] - 0.5, start[-2] + count[-2] - 0.5)
@@ -241,9 +240,7 @@ def _slices(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
     coarse = max(-(-n // PICTURE_VALUES) for n in planes[0].shape)
     if coarse > 1:
         at += f", every {coarse}th value or less"
-    field, signed = _colours(original), _colours_of_error(error)
-    kinds = (("Original", original, field), ("Decoded", decoded, field), ("Error (decoded - original)", error, signed))
-    for what, plane, colours in kinds:
+    for what, plane, colours in _beside_each_other(original, decoded):
 
         def paint(figure: Any, plane: NDArray[np.float64] = plane, colours: dict[str, Any] = colours) -> None:
             axes = figure.subplots()
@@ -263,20 +260,14 @@ def plane_figures(figures: Figures, plane: Plane) -> Iterator[str]:
     name, n_cut = escape(plane.name), len(plane.cuts)
     at = "".join(f", at {i} of axis {axis}" for axis, i in enumerate(plane.cuts))
     at += f": level {plane.level}, {' × '.join(map(str, plane.decoded.shape))} values"
-    kinds = [(f"Slice of {plane.name} at step {plane.step}", "", plane.decoded, _colours(plane.decoded))]
+    alone = _drawable(plane.decoded)
+    kinds = [(f"Slice of {plane.name} at step {plane.step}", "", alone, _colours(alone))]
     if plane.original is None:
         at += f", for which {size(plane.read_bytes)} of {size(plane.stored_bytes)} were read"
     else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            error = plane.decoded - plane.original
-        field = _colours(plane.original)
         kinds = [
             (f"{what}: slice of {plane.name} at step {plane.step}", f"{what}: ", values, colours)
-            for what, values, colours in (
-                ("Original", plane.original, field),
-                ("Decoded", plane.decoded, field),
-                ("Error (decoded - original)", error, _colours_of_error(error)),
-            )
+            for what, values, colours in _beside_each_other(plane.original, plane.decoded)
         ]
     for title, what, values, colours in kinds:
 
@@ -304,6 +295,27 @@ def _edges(along: NDArray[np.int64], step: int) -> tuple[NDArray[np.float64], ND
     return np.array([along[0] - 0.5, *inner, last]), gaps
 
 
+def _beside_each_other(
+    original: NDArray[np.float64], decoded: NDArray[np.float64]
+) -> Iterator[tuple[str, NDArray[np.float64], dict[str, Any]]]:
+    """Original, decoded and error: what each is, its values, and their colours."""
+    error = _drawable(_difference(decoded, original))
+    original, decoded = _drawable(original), _drawable(decoded)
+    field = _colours(original)
+    yield "Original", original, field
+    yield "Decoded", decoded, field
+    yield "Error (decoded - original)", error, _colours_of_error(error)
+
+
+def _difference(decoded: NDArray[np.float64], original: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return decoded - original
+
+
+def _drawable(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(values), np.clip(values, -DRAWN, DRAWN), values)
+
+
 def _colours(values: NDArray[np.float64]) -> dict[str, Any]:
     finite = values[np.isfinite(values)]
     return {"cmap": "viridis", **({"vmin": float(finite.min()), "vmax": float(finite.max())} if finite.size else {})}
@@ -320,6 +332,8 @@ def _lines(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
     first = max((n - LINE_VALUES) // 2, 0)
     own = slice(first, min(first + LINE_VALUES, n))
     original, decoded = (values[own].astype(np.float64) for values in (view.original, view.decoded))
+    error = _drawable(_difference(decoded, original))
+    original, decoded = _drawable(original), _drawable(decoded)
     at = np.arange(own.start, own.stop) + view.box[0][0]
     step, name = part.steps[-1].step, escape(part.name)
     which = "" if len(at) == n and view.is_whole else f", the {len(at)} values in the middle"
@@ -334,8 +348,7 @@ def _lines(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
 
     def errors(figure: Any) -> None:
         axes = figure.subplots()
-        with np.errstate(over="ignore", invalid="ignore"):
-            axes.plot(at, decoded - original, color=_RED, linewidth=0.7)
+        axes.plot(at, error, color=_RED, linewidth=0.7)
         axes.set_xlabel("axis 0")
         axes.locator_params(axis="x", nbins=5)
         axes.set_ylabel("decoded - original")
