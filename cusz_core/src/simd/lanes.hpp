@@ -108,30 +108,76 @@ struct ByteLanes {
     }
     // Bytes number `at` (below 16) of 16.
     static Bytes look_up_16(const std::uint8_t* bytes, Bytes at) {
-#if defined(__AVX512BW__)
-        const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-        return reinterpret_cast<Bytes>(_mm512_shuffle_epi8(all, reinterpret_cast<__m512i>(at)));
-#elif defined(__AVX2__)
-        const __m256i all = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-        return reinterpret_cast<Bytes>(_mm256_shuffle_epi8(all, reinterpret_cast<__m256i>(at)));
-#else
-        for (std::size_t i = 0; i < n; ++i) at[i] = bytes[at[i]];
-        return at;
-#endif
-    }
-    // Bytes number `at` (below 128) of 128.
-    static Bytes look_up_128(const std::uint8_t* bytes, Bytes at) {
 #if defined(__AVX2__)
-        const Bytes part = at >> 4, inside = at & 15;
-        Bytes result{};
-        for (std::uint8_t i = 0; i < 8; ++i)
-            result |= look_up_16(bytes + 16 * i, inside) & reinterpret_cast<Bytes>(part == i);
-        return result;
+        return shuffled_16(repeated_16(bytes), at);
 #else
         for (std::size_t i = 0; i < n; ++i) at[i] = bytes[at[i]];
         return at;
 #endif
     }
+#if defined(__AVX512BW__)
+    static Bytes repeated_16(const std::uint8_t* bytes) {
+        return reinterpret_cast<Bytes>(
+            _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes))));
+    }
+    // Of each 16 bytes, number `at` % 16 (at: below 128).
+    static Bytes shuffled_16(Bytes bytes, Bytes at) {
+        return reinterpret_cast<Bytes>(
+            _mm512_shuffle_epi8(reinterpret_cast<__m512i>(bytes), reinterpret_cast<__m512i>(at)));
+    }
+    // By the highest bit of each byte.
+    static Bytes chosen(Bytes by, Bytes set, Bytes clear) {
+        return reinterpret_cast<Bytes>(_mm512_mask_blend_epi8(_mm512_movepi8_mask(reinterpret_cast<__m512i>(by)),
+                                                              reinterpret_cast<__m512i>(clear),
+                                                              reinterpret_cast<__m512i>(set)));
+    }
+#elif defined(__AVX2__)
+    static Bytes repeated_16(const std::uint8_t* bytes) {
+        return reinterpret_cast<Bytes>(
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes))));
+    }
+    static Bytes shuffled_16(Bytes bytes, Bytes at) {
+        return reinterpret_cast<Bytes>(
+            _mm256_shuffle_epi8(reinterpret_cast<__m256i>(bytes), reinterpret_cast<__m256i>(at)));
+    }
+    static Bytes chosen(Bytes by, Bytes set, Bytes clear) {
+        return reinterpret_cast<Bytes>(_mm256_blendv_epi8(
+            reinterpret_cast<__m256i>(clear), reinterpret_cast<__m256i>(set), reinterpret_cast<__m256i>(by)));
+    }
+#endif
+};
+
+// A table of 80 bytes, of which as many are looked up at a time as a vector holds.
+class ByteTable {
+    using L = ByteLanes;
+    using Bytes = typename L::Bytes;
+
+public:
+    static constexpr std::uint32_t length = 80;
+
+    explicit ByteTable(const std::uint8_t* bytes) : bytes_(bytes) {
+#if defined(__AVX2__)
+        for (std::size_t i = 0; i < length / 16; ++i) part_[i] = L::repeated_16(bytes + 16 * i);
+#endif
+    }
+    // Bytes number `at`, below the length.
+    [[gnu::always_inline]] Bytes operator[](Bytes at) const {
+#if defined(__AVX2__)
+        const auto of = [&](std::size_t i) { return L::shuffled_16(part_[i], at); };
+        const Bytes by_2 = at + at, by_4 = by_2 + by_2, by_8 = by_4 + by_4;
+        const Bytes below_64 = L::chosen(by_4, L::chosen(by_8, of(3), of(2)), L::chosen(by_8, of(1), of(0)));
+        return L::chosen(by_2, of(4), below_64);
+#else
+        for (std::size_t i = 0; i < L::n; ++i) at[i] = bytes_[at[i]];
+        return at;
+#endif
+    }
+
+private:
+    [[maybe_unused]] const std::uint8_t* bytes_;
+#if defined(__AVX2__)
+    Bytes part_[length / 16];
+#endif
 };
 
 // As many values as the instruction set's vectors hold. Rows have room for whole vectors.

@@ -112,10 +112,11 @@ void prepare_contexts(const Lattice& lattice, SplineTile<T>& tile) {
     // Corners are missing or beyond the lattice. Those beyond the tile are at most one further.
     std::memset(tile.gone, 0xFF, n);
     const HalfBox known = known_box(lattice, tile, 0, 0, 1);
-    for_rows_in(known, [&](std::int64_t y, std::int64_t z, std::int64_t w) {
-        const std::size_t at = byte_row_at(form, y, z, w);
-        std::memcpy(tile.gone + at, tile.coarse_missing + at, static_cast<std::size_t>(known.end[0]));
-    });
+    for_rows_in(known, RowsOf<const std::uint8_t>{tile.coarse_missing + form.first_byte, form.byte_step},
+                RowsOf<std::uint8_t>{tile.gone + form.first_byte, form.byte_step},
+                [n = static_cast<std::size_t>(known.end[0])](const std::uint8_t* from, std::uint8_t* to) {
+                    std::memcpy(to, from, n);
+                });
 }
 
 // Finds the contexts of class c. Arrays that are looked at are listed first, each from where the class's bytes begin.
@@ -239,6 +240,8 @@ void find_contexts(const SplineTile<T>& tile, std::uint32_t c) {
     else
         with(std::false_type{});
 }
+
+static_assert(v2::n_places <= ByteTable::length); // which tables are looked up by
 
 // The sum of the weights of n values with these places; 64 of them can be read.
 [[gnu::always_inline]] inline std::uint32_t sum_of_weights(const std::uint8_t* place, std::uint32_t n) {

@@ -26,20 +26,32 @@ template <class Use>
 struct HalfBox {
     std::array<std::int64_t, 4> begin{}, end{};
 };
-template <class Use>
-[[gnu::always_inline]] inline void for_rows_in(const HalfBox& box, const Use& use) {
-    for (std::int64_t w = box.begin[3]; w < box.end[3]; ++w)
-        for (std::int64_t z = box.begin[2]; z < box.end[2]; ++z)
-            for (std::int64_t y = box.begin[1]; y < box.end[1]; ++y) use(y, z, w);
+// An array by half coordinates: where the origin is, and how far apart neighbours along each axis are.
+template <class V>
+struct RowsOf {
+    V* origin;
+    std::array<std::size_t, 4> stride;
+};
+// Calls use(from, to) for the rows of a box in two arrays: where each row's point with x = 0 is. Both are taken by value:
+// what is stored might be a member of something else, as far as compilers know, which would be loaded for every row.
+template <class From, class To, class Use>
+[[gnu::always_inline]] inline void for_rows_in(const HalfBox& box, RowsOf<From> from, RowsOf<To> to, const Use& use) {
+    const auto begin = box.begin, end = box.end;
+    const auto at = [&](const auto& rows, std::int64_t z, std::int64_t w) {
+        return rows.origin + begin[1] * static_cast<std::ptrdiff_t>(rows.stride[1]) +
+               z * static_cast<std::ptrdiff_t>(rows.stride[2]) + w * static_cast<std::ptrdiff_t>(rows.stride[3]);
+    };
+    for (std::int64_t w = begin[3]; w < end[3]; ++w)
+        for (std::int64_t z = begin[2]; z < end[2]; ++z) {
+            From* a = at(from, z, w);
+            To* b = at(to, z, w);
+            for (std::int64_t n = end[1] - begin[1]; n > 0; --n, a += from.stride[1], b += to.stride[1]) use(a, b);
+        }
 }
 // Where a row's point with x = 0 is.
 inline std::size_t row_at(const ClassRows& rows, std::int64_t y, std::int64_t z, std::int64_t w) {
     return rows.first + static_cast<std::size_t>(y) * rows.stride[1] + static_cast<std::size_t>(z) * rows.stride[2] +
            static_cast<std::size_t>(w) * rows.stride[3];
-}
-inline std::size_t byte_row_at(const TileForm& form, std::int64_t y, std::int64_t z, std::int64_t w) {
-    return form.first_byte + static_cast<std::size_t>(y) * form.byte_step[1] +
-           static_cast<std::size_t>(z) * form.byte_step[2] + static_cast<std::size_t>(w) * form.byte_step[3];
 }
 
 // A class's points that the lattice has, of those in the tile and up to so many before and behind it.
@@ -59,59 +71,62 @@ HalfBox known_box(const Lattice& lattice, const SplineTile<T>& tile, std::uint32
     return box;
 }
 
+// How a row goes on behind its border: from its last value, two or three, which lie `back` apart.
+enum class Course { same, straight, curved };
+// Of a row, or of a vector of rows.
+template <Course course, class Values, class T>
+[[gnu::always_inline]] inline void continue_at(T* position, std::ptrdiff_t back) {
+    const auto value = [=](std::ptrdiff_t steps) {
+        Values loaded;
+        std::memcpy(&loaded, position + steps * back, sizeof loaded);
+        return loaded;
+    };
+    Values v = value(1);
+    if constexpr (course == Course::straight) v = (v - value(2)) + v;
+    if constexpr (course == Course::curved) v = T(3) * (v - value(2)) + value(3);
+    std::memcpy(position, &v, sizeof v);
+}
+template <Course course, class T>
+[[gnu::noinline]] void continue_rows(const HalfBox& box, RowsOf<T> rows, std::ptrdiff_t back, bool along_x) {
+    using L = Lanes<T>;
+    if (along_x)
+        for_rows_in(box, rows, rows, [=](T*, T* row) { continue_at<course, T>(row, back); });
+    else
+        for_rows_in(box, rows, rows, [=, begin = box.begin[0], end = box.end[0]](T*, T* row) {
+            for (std::int64_t x = begin; x < end; x += L::n) continue_at<course, typename L::Values>(row + x, back);
+        });
+}
+
 // Continues the rows of a class beyond the border of the lattice, along the axes in which it is even.
 template <class T>
 void continue_class(const Lattice& lattice, const SplineTile<T>& tile, T* values, std::uint32_t c) {
     const ClassRows& rows = tile.form->rows[c];
-    const HalfBox all = known_box(lattice, tile, c, 9, 9);
+    HalfBox all = known_box(lattice, tile, c, 9, 9);
+    all.begin[0] = -std::int64_t{rows.before[0]};
+    all.end[0] = std::int64_t{rows.n[0]} + rows.behind[0];
     for (std::uint32_t a = 0; a < tile.form->n_active; ++a) {
         if ((c >> a & 1) != 0 || tile.place.edge[a] == 1) continue; // a single position has no odd neighbour
         const auto origin = static_cast<std::int64_t>(tile.place.origin[a] / 2),
                    extent = static_cast<std::int64_t>(lattice.coarse_extent(a));
         const std::int64_t end = extent - origin, last = std::int64_t{rows.n[a]} + rows.behind[a] - 1;
-        const bool is_first = origin == 0, is_last = end <= last, even = lattice.extent[a] % 2 == 0;
-        if (!is_first && !is_last) continue;
+        const bool even = lattice.extent[a] % 2 == 0;
         HalfBox others = all;
         others.begin[a] = 0;
         others.end[a] = 1;
-        // How a row goes on behind its border, from its last value, two or three.
-        enum class Course { none, same, straight, curved };
-        Course before = Course::none, behind = Course::none, further = Course::none;
-        if (is_first) before = extent == 1 ? Course::same : extent == 2 ? Course::straight : Course::curved;
-        if (is_last) {
-            behind = extent == 1 ? Course::same : even || extent == 2 ? Course::straight : Course::curved;
-            if (even && end + 1 <= last) further = extent == 1 ? Course::same : Course::straight;
-        }
-        // Of a row, or of a vector of rows.
         const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
-        const auto continue_row = [=]<class Values>(T* row, Values) {
-            const auto set = [=](Course course, std::int64_t position, std::ptrdiff_t back) {
-                const auto at = [=](std::ptrdiff_t steps) {
-                    Values loaded;
-                    std::memcpy(&loaded, row + position * s + steps * back, sizeof loaded);
-                    return loaded;
-                };
-                if (course == Course::none) return;
-                Values v = at(1);
-                if (course == Course::straight) v = (v - at(2)) + v;
-                if (course == Course::curved) v = T(3) * (v - at(2)) + at(3);
-                std::memcpy(row + position * s, &v, sizeof v);
-            };
-            set(before, -1, s);
-            set(behind, end, -s);
-            set(further, end + 1, -s);
+        const auto go_on = [&](Course course, std::int64_t position, std::ptrdiff_t back) {
+            const RowsOf<T> at{values + static_cast<std::ptrdiff_t>(rows.first) + position * s, rows.stride};
+            if (course == Course::same) return continue_rows<Course::same>(others, at, back, a == 0);
+            if (course == Course::straight) return continue_rows<Course::straight>(others, at, back, a == 0);
+            continue_rows<Course::curved>(others, at, back, a == 0);
         };
-        using L = Lanes<T>;
-        for (std::int64_t w = others.begin[3]; w < others.end[3]; ++w)
-            for (std::int64_t z = others.begin[2]; z < others.end[2]; ++z) {
-                T* row = values + row_at(rows, others.begin[1], z, w);
-                for (std::int64_t y = others.begin[1]; y < others.end[1]; ++y, row += rows.stride[1])
-                    if (a == 0)
-                        continue_row(row, T{});
-                    else
-                        for (std::int64_t x = -std::int64_t{rows.before[0]}; x < rows.n[0] + rows.behind[0]; x += L::n)
-                            continue_row(row + x, typename L::Values{});
-            }
+        const auto course = [=](bool can_be_curved) {
+            return extent == 1 ? Course::same : extent == 2 || !can_be_curved ? Course::straight : Course::curved;
+        };
+        if (origin == 0) go_on(course(true), -1, s);
+        if (end > last) continue;
+        go_on(course(!even), end, -s);
+        if (even && end < last) go_on(course(false), end + 1, -s);
     }
 }
 
@@ -121,43 +136,45 @@ void load_class_0(const Lattice& lattice, const LatticeArrays<T>& coarse, Spline
     const TileForm& form = *tile.form;
     const ClassRows& rows = form.rows[0];
     const HalfBox box = known_box(lattice, tile, 0, 9, 9), near = known_box(lattice, tile, 0, 1, 1);
-    const auto& s = lattice.coarse_stride;
+    std::array<std::size_t, 4> s{};
     std::size_t origin = 0;
-    for (std::size_t a = 0; a < 4; ++a)
-        origin += static_cast<std::size_t>(tile.place.origin[a] / (lattice.is_active(a) ? 2 : 1) * s[a]);
-    const auto in_coarse = [&](std::int64_t x, std::int64_t y, std::int64_t z, std::int64_t w) {
-        return origin + static_cast<std::size_t>(x) * s[0] + static_cast<std::size_t>(y) * s[1] +
-               static_cast<std::size_t>(z) * s[2] + static_cast<std::size_t>(w) * s[3];
-    };
-    const auto n = static_cast<std::size_t>(box.end[0] - box.begin[0]);
-    T* const values = tile.value;
-    for_rows_in(box, [&](std::int64_t y, std::int64_t z, std::int64_t w) {
-        const T* const from = coarse.value + in_coarse(box.begin[0], y, z, w);
-        T* const to = values + row_at(rows, y, z, w) + box.begin[0];
-        if (s[0] == 1) {
-            for (std::size_t x = 0; x < n; x += 64 / sizeof(T)) __builtin_prefetch(from + x + tile.later_coarse, 0, 2);
-            for (std::size_t x = 0; x < n; x += lane_room) std::memcpy(to + x, from + x, lane_room * sizeof(T));
-        } else {
-            for (std::size_t x = 0; x < n; ++x) to[x] = from[x * s[0]];
-        }
-    });
+    for (std::size_t a = 0; a < 4; ++a) {
+        s[a] = static_cast<std::size_t>(lattice.coarse_stride[a]);
+        origin += static_cast<std::size_t>(tile.place.origin[a]) / (lattice.is_active(a) ? 2 : 1) * s[a];
+    }
+    const bool is_dense = s[0] == 1;
+    const std::ptrdiff_t later = tile.later_coarse;
+    const std::int64_t begin = box.begin[0], end = box.end[0];
+    const RowsOf<const T> from{coarse.value + origin, s};
+    const RowsOf<T> to{tile.value + rows.first, rows.stride};
+    if (is_dense)
+        for_rows_in(box, from, to, [=](const T* of, T* row) {
+            for (std::int64_t x = begin; x < end; x += 64 / sizeof(T)) __builtin_prefetch(of + x + later, 0, 2);
+            for (std::int64_t x = begin; x < end; x += lane_room) std::memcpy(row + x, of + x, lane_room * sizeof(T));
+        });
+    else
+        for_rows_in(box, from, to, [=, step = static_cast<std::int64_t>(s[0])](const T* of, T* row) {
+            for (std::int64_t x = begin; x < end; ++x) row[x] = of[x * step];
+        });
     Marks any{};
-    const auto n_near = static_cast<std::uint32_t>(near.end[0] - near.begin[0]);
-    for_rows_in(near, [&](std::int64_t y, std::int64_t z, std::int64_t w) {
-        const std::uint8_t* const from = coarse.magnitude + in_coarse(near.begin[0], y, z, w);
-        std::uint8_t* const to = tile.coarse + byte_row_at(form, y, z, w) + near.begin[0];
-        if (s[0] == 1) __builtin_prefetch(from + tile.later_coarse, 0, 2);
-        for (std::uint32_t x = 0; x < n_near; x += lane_room) {
-            Marks marks{};
-            if (s[0] == 1)
-                marks = load_marks(from + x);
-            else
-                for (std::uint32_t i = 0; i < lane_room && x + i < n_near; ++i) marks[i] = from[(x + i) * s[0]];
-            marks &= first_lanes(n_near - x);
-            store_marks(to + x, marks); // and zeros into rows that follow
-            any |= marks;
-        }
-    });
+    const std::int64_t first = near.begin[0];
+    const auto n_near = static_cast<std::uint32_t>(near.end[0] - first);
+    for_rows_in(near, RowsOf<const std::uint8_t>{coarse.magnitude + origin, s},
+                RowsOf<std::uint8_t>{tile.coarse + form.first_byte, form.byte_step},
+                [=, &any, step = static_cast<std::int64_t>(s[0])](const std::uint8_t* of, std::uint8_t* row) {
+                    if (is_dense) __builtin_prefetch(of + first + later, 0, 2);
+                    for (std::uint32_t x = 0; x < n_near; x += lane_room) {
+                        Marks marks{};
+                        if (is_dense)
+                            marks = load_marks(of + first + x);
+                        else
+                            for (std::uint32_t i = 0; i < lane_room && x + i < n_near; ++i)
+                                marks[i] = of[(first + x + i) * step];
+                        marks &= first_lanes(n_near - x);
+                        store_marks(row + first + x, marks); // and zeros into rows that follow
+                        any |= marks;
+                    }
+                });
     std::uint64_t words[2];
     std::memcpy(words, &any, sizeof any);
     const std::uint64_t all = words[0] | words[1];
@@ -234,10 +251,15 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
     }
     std::ptrdiff_t step[n_odd];
     const ClassRows* source[n_odd];
+    std::size_t row_step[n_odd];
     for (std::uint32_t o = 0; o < n_odd; ++o) {
         source[o] = &form.rows[c ^ 1u << axis[o]];
         step[o] = static_cast<std::ptrdiff_t>(source[o]->stride[axis[o]]);
+        row_step[o] = source[o]->stride[1];
     }
+    const std::size_t own_step = rows.stride[1];
+    const std::int64_t begin = box.begin[0], end = box.end[0];
+    const T* const without = tile.without;
     const auto is_six = [&](std::size_t a, std::int64_t h) { return h >= six_begin[a] && h < six_end[a]; };
     SixPoints six{{}, six_begin[0], six_end[0]};
     for (std::int64_t w = box.begin[3]; w < box.end[3]; ++w)
@@ -248,14 +270,14 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
                 six.of[o] = axis[o] == 0 ? six_begin[0] < six_end[0] : is_six(2, z); // along axis 1, by row
             }
             std::size_t at = row_at(rows, box.begin[1], z, w);
-            for (std::int64_t y = box.begin[1]; y < box.end[1]; ++y) {
+            for (std::int64_t y = box.begin[1], y_end = box.end[1]; y < y_end; ++y) {
                 if constexpr (curve == Curve::six_points)
                     for (std::uint32_t o = 0; o < n_odd; ++o)
                         if (axis[o] == 1) six.of[o] = is_six(1, y);
-                predict_row<n_odd, along_x, curve, with_codes>(v, step, six, box.begin[0], box.end[0], values + at,
-                                                               with_codes ? tile.without + at : nullptr);
-                for (std::uint32_t o = 0; o < n_odd; ++o) v[o] += source[o]->stride[1];
-                at += rows.stride[1];
+                predict_row<n_odd, along_x, curve, with_codes>(v, step, six, begin, end, values + at,
+                                                               with_codes ? without + at : nullptr);
+                for (std::uint32_t o = 0; o < n_odd; ++o) v[o] += row_step[o];
+                at += own_step;
             }
         }
 }
@@ -309,27 +331,26 @@ void find_roughness(const Lattice& lattice, const SplineTile<T>& tile, T inv) {
         HalfBox box = known_box(lattice, tile, 0, 0, 1);
         box.end[a] = form.rows[1u << a].n[a];
         const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
-        for (std::int64_t w = box.begin[3]; w < box.end[3]; ++w)
-            for (std::int64_t z = box.begin[2]; z < box.end[2]; ++z) {
-                const T* row = tile.value + row_at(rows, box.begin[1], z, w);
-                std::uint8_t* to = tile.roughness[a] + byte_row_at(form, box.begin[1], z, w);
-                for (std::int64_t y = box.begin[1]; y < box.end[1]; ++y, row += rows.stride[1], to += form.byte_step[1])
-                    for (std::int64_t x = 0; x < box.end[0]; x += L::n) {
-                        const auto load = [=](std::ptrdiff_t steps) {
-                            return L::template load<Values>(row + x + steps * s);
-                        };
-                        const Values near = load(0) + load(1), next = load(-1) + load(2);
-                        const Values difference = (near * T(9) - next) * T(0.0625) - near * T(0.5);
-                        Ints bucket =
-                            (reinterpret_cast<Ints>(L::absolute(difference) * inv) >> mantissa_bits & exponent_mask) -
-                            (exponent_bias - 3);
-                        bucket = bucket < 0 ? Ints{} : bucket;
-                        bucket = bucket > 7 ? Ints{} + 7 : bucket;
-                        if (box.end[0] - x < L::n) // zeros go into rows that follow
-                            bucket &= L::counted() < static_cast<Int>(box.end[0] - x);
-                        L::store(to + x, L::narrowed(bucket));
-                    }
-            }
+        const std::int64_t end = box.end[0];
+        for_rows_in(box, RowsOf<const T>{tile.value + rows.first, rows.stride},
+                    RowsOf<std::uint8_t>{tile.roughness[a] + form.first_byte, form.byte_step},
+                    [=](const T* row, std::uint8_t* to) {
+                        for (std::int64_t x = 0; x < end; x += L::n) {
+                            const auto load = [=](std::ptrdiff_t steps) {
+                                return L::template load<Values>(row + x + steps * s);
+                            };
+                            const Values near = load(0) + load(1), next = load(-1) + load(2);
+                            const Values difference = (near * T(9) - next) * T(0.0625) - near * T(0.5);
+                            Ints bucket = (reinterpret_cast<Ints>(L::absolute(difference) * inv) >> mantissa_bits &
+                                           exponent_mask) -
+                                          (exponent_bias - 3);
+                            bucket = bucket < 0 ? Ints{} : bucket;
+                            bucket = bucket > 7 ? Ints{} + 7 : bucket;
+                            if (end - x < L::n) // zeros go into rows that follow
+                                bucket &= L::counted() < static_cast<Int>(end - x);
+                            L::store(to + x, L::narrowed(bucket));
+                        }
+                    });
     }
 }
 

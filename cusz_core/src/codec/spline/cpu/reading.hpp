@@ -103,13 +103,12 @@ void begin_phase(UnitTileReading<T>& of, std::uint32_t phase, std::uint32_t row)
                                               .of_sum[sum_of_weights(tile.context_in_order + group.first, group.n)]];
     reading.decoder.flags(tile.flag_context, n_flags, tile.flag);
     if (!reading.decoder.good()) corrupt_unit("codewords that end early");
-    const std::uint8_t* const table_of = reading.model->table_of[row].data();
+    const ByteTable tables(reading.model->table_of[row].data());
     std::uint32_t n = 0, next_flag = 0;
     for (const TileForm::Group& group : form.groups[phase - 1]) {
         if (group.has_flag && tile.flag[next_flag++] == 0) continue;
         for (std::uint32_t x = 0; x < max_group_points; x += L::n)
-            L::store(tile.table_in_order + n + x,
-                     L::look_up_128(table_of, L::load(tile.context_in_order + group.first + x)));
+            L::store(tile.table_in_order + n + x, tables[L::load(tile.context_in_order + group.first + x)]);
         n += group.n;
     }
     of.n = n;
@@ -157,25 +156,26 @@ template <class T>
     using L = Lanes<T>;
     using Values = typename L::Values;
     const ClassRows& rows = tile.form->rows[c];
-    const std::uint8_t* const direct = tile.of_class(tile.direct, c);
-    const std::uint32_t n = rows.n[0];
-    for (std::uint32_t w = 0; w < rows.n[3]; ++w)
-        for (std::uint32_t z = 0; z < rows.n[2]; ++z) {
-            T* value = tile.value + rows.at(0, z, w);
-            const std::uint8_t* symbol = direct + tile.form->byte_at(0, z, w);
-            for (std::uint32_t y = 0; y < rows.n[1]; ++y) {
+    HalfBox box;
+    std::ranges::copy(rows.n, box.end.begin());
+    const auto add = [&](auto whole_vectors) {
+        for_rows_in(
+            box,
+            RowsOf<const std::uint8_t>{tile.of_class(tile.direct, c) + tile.form->first_byte, tile.form->byte_step},
+            RowsOf<T>{tile.value + rows.first, rows.stride},
+            [n = rows.n[0], step = q.step, whole_vectors](const std::uint8_t* symbol, T* value) {
                 for (std::uint32_t x = 0; x < n; x += L::n) {
                     const auto code = widened_bytes<T>(symbol + x) - static_cast<std::int32_t>(v2::zero_symbol);
                     const auto p = L::template load<Values>(value + x);
-                    Values sum = p + __builtin_convertvector(code, Values) * q.step;
+                    Values sum = p + __builtin_convertvector(code, Values) * step;
                     const std::uint32_t left = n - x;
-                    if (left < L::n) sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
+                    if (!whole_vectors && left < L::n)
+                        sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
                     L::store(value + x, sum);
                 }
-                value += rows.stride[1];
-                symbol += tile.form->byte_step[1];
-            }
-        }
+            });
+    };
+    rows.n[0] % L::n == 0 ? add(std::true_type{}) : add(std::false_type{});
 }
 
 // Where in the field, by its axes, a point of a tile of lattice i is, by its byte.

@@ -90,13 +90,14 @@ template <std::size_t known_step, class T>
     std::uint8_t* const directs = tile.direct + c * form.n_bytes;
     std::int32_t* const codes = tile.code + c * form.n_bytes;
     const std::ptrdiff_t later = tile.later;
+    const std::size_t next = static_cast<std::size_t>(from.next[1]), next_value = rows.stride[1],
+                      next_byte = form.byte_step[1];
     for (std::uint32_t w = 0; w < rows.n[3]; ++w)
         for (std::uint32_t z = 0; z < rows.n[2]; ++z) {
             const T* d = from.row(0, z, w);
             T* value = values + rows.at(0, z, w);
             std::size_t byte = form.byte_at(0, z, w);
-            for (std::uint32_t y = 0; y < rows.n[1];
-                 ++y, d += from.next[1], value += rows.stride[1], byte += form.byte_step[1]) {
+            for (std::uint32_t y = rows.n[1]; y > 0; --y, d += next, value += next_value, byte += next_byte) {
                 const T* const line = odd ? d - step : d;
                 if (odd) // the rows of the classes with bit 0 are all there are
                     for (std::size_t p = 0; p < 2 * step * n; p += std::max(step, 64 / sizeof(T)))

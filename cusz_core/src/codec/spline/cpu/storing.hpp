@@ -18,7 +18,7 @@ struct TileLine {
 class LinesOfPlane {
 public:
     LinesOfPlane(const TileForm& form, std::uint32_t z, std::uint32_t w)
-        : form_(form), halves_(form.n_active > 1 ? 1 : 0) {
+        : halves_(form.n_active > 1 ? 1 : 0), byte_step_(form.byte_step[1]) {
         std::array<std::uint32_t, 4> h{0, 0, z, w};
         std::uint32_t c = 0;
         for (std::uint32_t a = 2; a < form.n_active; ++a) {
@@ -27,22 +27,25 @@ public:
         }
         for (std::uint32_t odd = 0; odd <= halves_; ++odd) {
             const std::uint32_t of = c | odd << 1;
-            first_[odd] = {of, form.rows[of].at(0, h[2], h[3]), form.rows[of | 1].at(0, h[2], h[3]),
-                           form.byte_at(0, h[2], h[3])};
+            const ClassRows &even = form.rows[of], &odd_rows = form.rows[of | 1];
+            first_[odd] = {of, even.at(0, h[2], h[3]), odd_rows.at(0, h[2], h[3]), form.byte_at(0, h[2], h[3])};
+            even_step_[odd] = even.stride[1];
+            odd_step_[odd] = odd_rows.stride[1];
         }
     }
     [[gnu::always_inline]] TileLine operator[](std::uint32_t y) const {
-        TileLine line = first_[y & halves_];
+        const std::uint32_t odd = y & halves_;
+        TileLine line = first_[odd];
         const std::size_t h = y >> halves_;
-        line.even += h * form_.rows[line.c].stride[1];
-        line.odd += h * form_.rows[line.c | 1].stride[1];
-        line.byte += h * form_.byte_step[1];
+        line.even += h * even_step_[odd];
+        line.odd += h * odd_step_[odd];
+        line.byte += h * byte_step_;
         return line;
     }
 
 private:
-    const TileForm& form_;
     std::uint32_t halves_; // 1 if y is halved
+    std::size_t byte_step_, even_step_[2], odd_step_[2];
     TileLine first_[2];
 };
 
@@ -123,24 +126,28 @@ void put_out_tile(const SplineTile<T>& tile, typename Traits<T>::Bits special, c
     const auto in_field = [&](std::size_t a, std::uint32_t x) {
         return static_cast<std::size_t>((tile.place.origin[a] + x - to.start[a]) * to.stride[a]);
     };
+    // Not of `tile` and `to`, which stores might change, as far as C++ knows.
     const std::ptrdiff_t later = tile.later;
+    const std::size_t stride = to.stride[0], line_stride = to.stride[1];
+    const T* const values = tile.value;
+    const bool has_missing = tile.has_missing, has_missing_around = tile.has_missing_around;
     for (std::uint32_t w = first[3]; w < end[3]; ++w)
         for (std::uint32_t z = first[2]; z < end[2]; ++z) {
             const LinesOfPlane lines(form, z, w);
             T* target = begin + in_field(3, w) + in_field(2, z) + in_field(1, first[1]);
-            for (std::uint32_t y = first[1]; y < end[1]; ++y, target += to.stride[1]) {
+            for (std::uint32_t y = first[1]; y < end[1]; ++y, target += line_stride) {
                 const TileLine of = lines[y];
                 T* const line = in_place ? target : own_line;
-                if (to.stride[0] == 1)
+                if (stride == 1)
                     for (std::uint32_t x = 0; x < n; x += 64 / sizeof(T)) __builtin_prefetch(target + x + later, 1, 2);
-                interleave(tile.value + of.even, tile.value + of.odd, n_even, line);
-                if (tile.has_missing || (of.c == 0 && tile.has_missing_around)) put_special(tile, of, special, line);
+                interleave(values + of.even, values + of.odd, n_even, line);
+                if (has_missing || (of.c == 0 && has_missing_around)) put_special(tile, of, special, line);
                 if (in_place) continue;
                 const T* const from = line + first[0];
-                if (to.stride[0] == 1)
+                if (stride == 1)
                     std::memcpy(target, from, n * sizeof(T));
                 else
-                    for (std::uint32_t x = 0; x < n; ++x) target[x * to.stride[0]] = from[x];
+                    for (std::uint32_t x = 0; x < n; ++x) target[x * stride] = from[x];
             }
         }
 }

@@ -78,15 +78,16 @@ UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::sp
             continue;
         }
         const std::uint8_t *const table_of = model.table_of[run.row].data(), *const reach = model.reach[run.row].data();
+        const ByteTable tables(table_of), reaches(reach);
         for (std::uint32_t x = 0; x < run.n; x += L::n) {
             const Bytes place = L::load(context + x), of = L::load(symbol + x);
-            const Bytes table = L::look_up_128(table_of, place);
+            const Bytes table = tables[place];
             const auto zero = static_cast<std::uint8_t>(zero_symbol);
             const Bytes size = of < zero ? zero - of : of - zero;
             typedef std::uint16_t Entries __attribute__((vector_size(2 * L::n)));
             const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(of, Entries);
             std::memcpy(to + x, &entries, sizeof entries);
-            std::uint64_t others = L::highest_bits(reinterpret_cast<Bytes>(size > L::look_up_128(reach, place)));
+            std::uint64_t others = L::highest_bits(reinterpret_cast<Bytes>(size > reaches[place]));
             if (run.n - x < L::n) others &= (std::uint64_t{1} << (run.n - x)) - 1;
             for (; others != 0; others &= others - 1) {
                 const std::uint32_t j = x + static_cast<std::uint32_t>(std::countr_zero(others));
