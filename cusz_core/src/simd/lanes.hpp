@@ -155,28 +155,29 @@ class ByteTable {
 public:
     static constexpr std::uint32_t length = 80;
 
-    explicit ByteTable(const std::uint8_t* bytes) : bytes_(bytes) {
 #if defined(__AVX2__)
+    explicit ByteTable(const std::uint8_t* bytes) {
         for (std::size_t i = 0; i < length / 16; ++i) part_[i] = L::repeated_16(bytes + 16 * i);
-#endif
     }
     // Bytes number `at`, below the length.
     [[gnu::always_inline]] Bytes operator[](Bytes at) const {
-#if defined(__AVX2__)
         const auto of = [&](std::size_t i) { return L::shuffled_16(part_[i], at); };
         const Bytes by_2 = at + at, by_4 = by_2 + by_2, by_8 = by_4 + by_4;
         const Bytes below_64 = L::chosen(by_4, L::chosen(by_8, of(3), of(2)), L::chosen(by_8, of(1), of(0)));
         return L::chosen(by_2, of(4), below_64);
-#else
-        for (std::size_t i = 0; i < L::n; ++i) at[i] = bytes_[at[i]];
-        return at;
-#endif
     }
 
 private:
-    [[maybe_unused]] const std::uint8_t* bytes_;
-#if defined(__AVX2__)
     Bytes part_[length / 16];
+#else
+    explicit ByteTable(const std::uint8_t* bytes) : bytes_(bytes) {}
+    Bytes operator[](Bytes at) const {
+        for (std::size_t i = 0; i < L::n; ++i) at[i] = bytes_[at[i]];
+        return at;
+    }
+
+private:
+    const std::uint8_t* bytes_;
 #endif
 };
 
