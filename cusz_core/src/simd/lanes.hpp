@@ -115,34 +115,35 @@ struct ByteLanes {
         return at;
 #endif
     }
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
     static Bytes repeated_16(const std::uint8_t* bytes) {
-        return reinterpret_cast<Bytes>(
-            _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes))));
+        const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+#if defined(__AVX512BW__)
+        return reinterpret_cast<Bytes>(_mm512_broadcast_i32x4(part));
+#else
+        return reinterpret_cast<Bytes>(_mm256_broadcastsi128_si256(part));
+#endif
     }
     // Of each 16 bytes, number `at` % 16 (at: below 128).
     static Bytes shuffled_16(Bytes bytes, Bytes at) {
+#if defined(__AVX512BW__)
         return reinterpret_cast<Bytes>(
             _mm512_shuffle_epi8(reinterpret_cast<__m512i>(bytes), reinterpret_cast<__m512i>(at)));
+#else
+        return reinterpret_cast<Bytes>(
+            _mm256_shuffle_epi8(reinterpret_cast<__m256i>(bytes), reinterpret_cast<__m256i>(at)));
+#endif
     }
     // By the highest bit of each byte.
     static Bytes chosen(Bytes by, Bytes set, Bytes clear) {
+#if defined(__AVX512BW__)
         return reinterpret_cast<Bytes>(_mm512_mask_blend_epi8(_mm512_movepi8_mask(reinterpret_cast<__m512i>(by)),
                                                               reinterpret_cast<__m512i>(clear),
                                                               reinterpret_cast<__m512i>(set)));
-    }
-#elif defined(__AVX2__)
-    static Bytes repeated_16(const std::uint8_t* bytes) {
-        return reinterpret_cast<Bytes>(
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes))));
-    }
-    static Bytes shuffled_16(Bytes bytes, Bytes at) {
-        return reinterpret_cast<Bytes>(
-            _mm256_shuffle_epi8(reinterpret_cast<__m256i>(bytes), reinterpret_cast<__m256i>(at)));
-    }
-    static Bytes chosen(Bytes by, Bytes set, Bytes clear) {
+#else
         return reinterpret_cast<Bytes>(_mm256_blendv_epi8(
             reinterpret_cast<__m256i>(clear), reinterpret_cast<__m256i>(set), reinterpret_cast<__m256i>(by)));
+#endif
     }
 #endif
 };

@@ -112,8 +112,7 @@ void prepare_contexts(const Lattice& lattice, SplineTile<T>& tile) {
     // Corners are missing or beyond the lattice. Those beyond the tile are at most one further.
     std::memset(tile.gone, 0xFF, n);
     const HalfBox known = known_box(lattice, tile, 0, 0, 1);
-    for_rows_in(known, RowsOf<const std::uint8_t>{tile.coarse_missing + form.first_byte, form.byte_step},
-                RowsOf<std::uint8_t>{tile.gone + form.first_byte, form.byte_step},
+    for_rows_in(known, rows_of(tile.coarse_missing, form), rows_of(tile.gone, form),
                 [n = static_cast<std::size_t>(known.end[0])](const std::uint8_t* from, std::uint8_t* to) {
                     std::memcpy(to, from, n);
                 });
@@ -241,7 +240,7 @@ void find_contexts(const SplineTile<T>& tile, std::uint32_t c) {
         with(std::false_type{});
 }
 
-static_assert(v2::n_places <= ByteTable::length); // which tables are looked up by
+static_assert(v2::n_places <= ByteTable::length); // tables are looked up by place
 
 // The sum of the weights of n values with these places; 64 of them can be read.
 [[gnu::always_inline]] inline std::uint32_t sum_of_weights(const std::uint8_t* place, std::uint32_t n) {

@@ -32,6 +32,15 @@ struct RowsOf {
     V* origin;
     std::array<std::size_t, 4> stride;
 };
+// Values of a class, and bytes as a class has them.
+template <class V>
+RowsOf<V> rows_of(V* values, const ClassRows& rows) {
+    return {values + rows.first, rows.stride};
+}
+template <class V>
+RowsOf<V> rows_of(V* bytes, const TileForm& form) {
+    return {bytes + form.first_byte, form.byte_step};
+}
 // Calls use(from, to) for the rows of a box in two arrays: where each row's point with x = 0 is. Both are taken by value:
 // what is stored might be a member of something else, as far as compilers know, which would be loaded for every row.
 template <class From, class To, class Use>
@@ -115,7 +124,7 @@ void continue_class(const Lattice& lattice, const SplineTile<T>& tile, T* values
         others.end[a] = 1;
         const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
         const auto go_on = [&](Course course, std::int64_t position, std::ptrdiff_t back) {
-            const RowsOf<T> at{values + static_cast<std::ptrdiff_t>(rows.first) + position * s, rows.stride};
+            const RowsOf<T> at = rows_of(values + position * s, rows);
             if (course == Course::same) return continue_rows<Course::same>(others, at, back, a == 0);
             if (course == Course::straight) return continue_rows<Course::straight>(others, at, back, a == 0);
             continue_rows<Course::curved>(others, at, back, a == 0);
@@ -146,7 +155,7 @@ void load_class_0(const Lattice& lattice, const LatticeArrays<T>& coarse, Spline
     const std::ptrdiff_t later = tile.later_coarse;
     const std::int64_t begin = box.begin[0], end = box.end[0];
     const RowsOf<const T> from{coarse.value + origin, s};
-    const RowsOf<T> to{tile.value + rows.first, rows.stride};
+    const RowsOf<T> to = rows_of(tile.value, rows);
     if (is_dense)
         for_rows_in(box, from, to, [=](const T* of, T* row) {
             for (std::int64_t x = begin; x < end; x += 64 / sizeof(T)) __builtin_prefetch(of + x + later, 0, 2);
@@ -159,8 +168,7 @@ void load_class_0(const Lattice& lattice, const LatticeArrays<T>& coarse, Spline
     Marks any{};
     const std::int64_t first = near.begin[0];
     const auto n_near = static_cast<std::uint32_t>(near.end[0] - first);
-    for_rows_in(near, RowsOf<const std::uint8_t>{coarse.magnitude + origin, s},
-                RowsOf<std::uint8_t>{tile.coarse + form.first_byte, form.byte_step},
+    for_rows_in(near, RowsOf<const std::uint8_t>{coarse.magnitude + origin, s}, rows_of(tile.coarse, form),
                 [=, &any, step = static_cast<std::int64_t>(s[0])](const std::uint8_t* of, std::uint8_t* row) {
                     if (is_dense) __builtin_prefetch(of + first + later, 0, 2);
                     for (std::uint32_t x = 0; x < n_near; x += lane_room) {
@@ -332,25 +340,24 @@ void find_roughness(const Lattice& lattice, const SplineTile<T>& tile, T inv) {
         box.end[a] = form.rows[1u << a].n[a];
         const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
         const std::int64_t end = box.end[0];
-        for_rows_in(box, RowsOf<const T>{tile.value + rows.first, rows.stride},
-                    RowsOf<std::uint8_t>{tile.roughness[a] + form.first_byte, form.byte_step},
-                    [=](const T* row, std::uint8_t* to) {
-                        for (std::int64_t x = 0; x < end; x += L::n) {
-                            const auto load = [=](std::ptrdiff_t steps) {
-                                return L::template load<Values>(row + x + steps * s);
-                            };
-                            const Values near = load(0) + load(1), next = load(-1) + load(2);
-                            const Values difference = (near * T(9) - next) * T(0.0625) - near * T(0.5);
-                            Ints bucket = (reinterpret_cast<Ints>(L::absolute(difference) * inv) >> mantissa_bits &
-                                           exponent_mask) -
-                                          (exponent_bias - 3);
-                            bucket = bucket < 0 ? Ints{} : bucket;
-                            bucket = bucket > 7 ? Ints{} + 7 : bucket;
-                            if (end - x < L::n) // zeros go into rows that follow
-                                bucket &= L::counted() < static_cast<Int>(end - x);
-                            L::store(to + x, L::narrowed(bucket));
-                        }
-                    });
+        for_rows_in(
+            box, rows_of(tile.value, rows), rows_of(tile.roughness[a], form), [=](const T* row, std::uint8_t* to) {
+                for (std::int64_t x = 0; x < end; x += L::n) {
+                    const auto load = [=](std::ptrdiff_t steps) {
+                        return L::template load<Values>(row + x + steps * s);
+                    };
+                    const Values near = load(0) + load(1), next = load(-1) + load(2);
+                    const Values difference = (near * T(9) - next) * T(0.0625) - near * T(0.5);
+                    Ints bucket =
+                        (reinterpret_cast<Ints>(L::absolute(difference) * inv) >> mantissa_bits & exponent_mask) -
+                        (exponent_bias - 3);
+                    bucket = bucket < 0 ? Ints{} : bucket;
+                    bucket = bucket > 7 ? Ints{} + 7 : bucket;
+                    if (end - x < L::n) // zeros go into rows that follow
+                        bucket &= L::counted() < static_cast<Int>(end - x);
+                    L::store(to + x, L::narrowed(bucket));
+                }
+            });
     }
 }
 

@@ -159,21 +159,18 @@ template <class T>
     HalfBox box;
     std::ranges::copy(rows.n, box.end.begin());
     const auto add = [&](auto whole_vectors) {
-        for_rows_in(
-            box,
-            RowsOf<const std::uint8_t>{tile.of_class(tile.direct, c) + tile.form->first_byte, tile.form->byte_step},
-            RowsOf<T>{tile.value + rows.first, rows.stride},
-            [n = rows.n[0], step = q.step, whole_vectors](const std::uint8_t* symbol, T* value) {
-                for (std::uint32_t x = 0; x < n; x += L::n) {
-                    const auto code = widened_bytes<T>(symbol + x) - static_cast<std::int32_t>(v2::zero_symbol);
-                    const auto p = L::template load<Values>(value + x);
-                    Values sum = p + __builtin_convertvector(code, Values) * step;
-                    const std::uint32_t left = n - x;
-                    if (!whole_vectors && left < L::n)
-                        sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
-                    L::store(value + x, sum);
-                }
-            });
+        for_rows_in(box, rows_of(tile.of_class(tile.direct, c), *tile.form), rows_of(tile.value, rows),
+                    [n = rows.n[0], step = q.step, whole_vectors](const std::uint8_t* symbol, T* value) {
+                        for (std::uint32_t x = 0; x < n; x += L::n) {
+                            const auto code = widened_bytes<T>(symbol + x) - static_cast<std::int32_t>(v2::zero_symbol);
+                            const auto p = L::template load<Values>(value + x);
+                            Values sum = p + __builtin_convertvector(code, Values) * step;
+                            const std::uint32_t left = n - x;
+                            if (!whole_vectors && left < L::n)
+                                sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
+                            L::store(value + x, sum);
+                        }
+                    });
     };
     rows.n[0] % L::n == 0 ? add(std::true_type{}) : add(std::false_type{});
 }

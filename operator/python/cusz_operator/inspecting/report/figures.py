@@ -260,9 +260,9 @@ def plane_figures(figures: Figures, plane: Plane) -> Iterator[str]:
     name, n_cut = escape(plane.name), len(plane.cuts)
     at = "".join(f", at {i} of axis {axis}" for axis, i in enumerate(plane.cuts))
     at += f": level {plane.level}, {' × '.join(map(str, plane.decoded.shape))} values"
-    alone = _drawable(plane.decoded)
-    kinds = [(f"Slice of {plane.name} at step {plane.step}", "", alone, _colours(alone))]
     if plane.original is None:
+        alone = _drawable(plane.decoded)
+        kinds = [(f"Slice of {plane.name} at step {plane.step}", "", alone, _colours(alone))]
         at += f", for which {size(plane.read_bytes)} of {size(plane.stored_bytes)} were read"
     else:
         kinds = [
@@ -299,17 +299,17 @@ def _beside_each_other(
     original: NDArray[np.float64], decoded: NDArray[np.float64]
 ) -> Iterator[tuple[str, NDArray[np.float64], dict[str, Any]]]:
     """Original, decoded and error: what each is, its values, and their colours."""
-    error = _drawable(_difference(decoded, original))
-    original, decoded = _drawable(original), _drawable(decoded)
+    original, decoded, error = _with_error(original, decoded)
     field = _colours(original)
     yield "Original", original, field
     yield "Decoded", decoded, field
     yield "Error (decoded - original)", error, _colours_of_error(error)
 
 
-def _difference(decoded: NDArray[np.float64], original: NDArray[np.float64]) -> NDArray[np.float64]:
+def _with_error(original: NDArray[np.float64], decoded: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
     with np.errstate(over="ignore", invalid="ignore"):
-        return decoded - original
+        error = decoded - original
+    return _drawable(original), _drawable(decoded), _drawable(error)
 
 
 def _drawable(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -331,9 +331,7 @@ def _lines(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
     n = len(view.original)
     first = max((n - LINE_VALUES) // 2, 0)
     own = slice(first, min(first + LINE_VALUES, n))
-    original, decoded = (values[own].astype(np.float64) for values in (view.original, view.decoded))
-    error = _drawable(_difference(decoded, original))
-    original, decoded = _drawable(original), _drawable(decoded)
+    original, decoded, error = _with_error(view.original[own].astype(np.float64), view.decoded[own].astype(np.float64))
     at = np.arange(own.start, own.stop) + view.box[0][0]
     step, name = part.steps[-1].step, escape(part.name)
     which = "" if len(at) == n and view.is_whole else f", the {len(at)} values in the middle"
