@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace cusz_operator {
 namespace {
@@ -38,13 +39,21 @@ bool set(cusz_params& params, const char* key, const std::string& value) {
     return cusz_params_set(&params, key, value.c_str(), nullptr, 0) == CUSZ_OK;
 }
 
-std::string lower_trimmed(const std::string& text) {
-    const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
-    const auto first = std::find_if_not(text.begin(), text.end(), is_space);
-    const auto last = std::find_if_not(text.rbegin(), std::make_reverse_iterator(first), is_space).base();
-    std::string result(first, last);
-    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+// Of ASCII alone, whatever the locale.
+std::string lower_trimmed(std::string_view text) {
+    constexpr std::string_view spaces = " \t\n\v\f\r";
+    const std::size_t first = text.find_first_not_of(spaces);
+    if (first == std::string_view::npos) return {};
+    std::string result(text.substr(first, text.find_last_not_of(spaces) - first + 1));
+    for (char& c : result)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     return result;
+}
+
+// The shortest text that reads back as this number, whatever the locale.
+std::string shown(double value) {
+    std::array<char, 32> text;
+    return {text.data(), std::to_chars(text.begin(), text.end(), value).ptr};
 }
 
 // Reports an illegal value, and the consequence.
@@ -85,8 +94,8 @@ Parameters parse_parameters(std::span<const Parameter> given) {
             const double low = smallest.value_or(trial.eb), high = largest.value_or(trial.eb);
             if (low != trial.eb || high != trial.eb) {
                 report_once("several bounds",
-                            "the error bound is given more than once, as %g and %g; the stricter one is used", low,
-                            trial.eb);
+                            "the error bound is given more than once, as %s and %s; the stricter one is used",
+                            shown(low).c_str(), shown(trial.eb).c_str());
             }
             smallest = std::min(low, trial.eb);
             largest = std::max(high, trial.eb);

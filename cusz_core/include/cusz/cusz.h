@@ -16,6 +16,8 @@
  *     pointers point. (A process that has not loaded the CUDA driver is never made to load it.) Device work runs on the
  *     context's stream (cusz_set_stream), and calls return once their results are complete.
  *   - Fields must be aligned to their type, and archives on a device to 4 bytes; archives in host memory need not be.
+ *   - What a call reads must not change until it returns: values are read more than once, and the bound holds for none
+ *     that another thread writes meanwhile.
  */
 #ifndef CUSZ_H
 #define CUSZ_H

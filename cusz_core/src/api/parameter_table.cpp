@@ -1,13 +1,13 @@
 #include "parameter_table.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "archive/alphabet.hpp"
@@ -112,12 +112,14 @@ void store(const Row& row, double value, cusz_params& params) {
     if (row.is_given != nullptr) params.*row.is_given = 1;
 }
 
+// Of ASCII alone, whatever the locale.
 std::string lower_trimmed(std::string_view text) {
-    const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
-    const auto* const first = std::find_if_not(text.begin(), text.end(), is_space);
-    const auto* const last = std::find_if_not(text.rbegin(), std::make_reverse_iterator(first), is_space).base();
-    std::string result(first, last);
-    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    constexpr std::string_view spaces = " \t\n\v\f\r";
+    const std::size_t first = text.find_first_not_of(spaces);
+    if (first == std::string_view::npos) return {};
+    std::string result(text.substr(first, text.find_last_not_of(spaces) - first + 1));
+    for (char& c : result)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     return result;
 }
 
