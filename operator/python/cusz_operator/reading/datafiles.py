@@ -209,7 +209,7 @@ class DataFiles:
         except OSError:
             return None
         with _kept.lock:
-            self.bytes_read += read - known
+            self.bytes_read += read - max(known, len(_PREFIX))
         return memory[_ALIGNED:] if stored[: len(_PREFIX)].tobytes() == _PREFIX else None
 
     def close(self) -> None:
