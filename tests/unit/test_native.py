@@ -254,6 +254,9 @@ except cusz_core.CuszError as error:
 def test_importing_is_light():
     code = "import sys, cusz_core; print(any(m.split('.')[0] in ('adios2', 'mpi4py', 'cupy') for m in sys.modules))"
     assert printed(code) == "False"
+    # Where a submodule is asked for, no package's entry points are looked up: every rank would read a file of each.
+    code = "import sys; from cusz_core import embedding; print('importlib.metadata' in sys.modules)"
+    assert printed(code) == "False"
 
 
 def test_overhead_of_a_call():

@@ -82,7 +82,7 @@ class BoundError(CuszError):
 if not TYPE_CHECKING:  # type checkers would take every misspelt name for one of these
 
     def __getattr__(name: str) -> Any:
-        found = extensions.find("cusz.errors", name)
+        found = extensions.find("cusz.errors", name) if name[:1].isupper() else None  # and not for a submodule
         if found is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return found.load()
