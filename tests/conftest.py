@@ -136,7 +136,7 @@ def mark_cases(items: list[pytest.Item]) -> None:
             quick = set(tiers.spread(sorted(quick), mark.args[0]))
         for i, case in enumerate(cases):
             if i not in quick:
-                case.add_marker(pytest.mark.full)
+                case.add_marker(mark.kwargs.get("rest", "full") if mark else "full")
 
 
 @pytest.hookimpl(optionalhook=True)

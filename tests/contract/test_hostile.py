@@ -84,7 +84,7 @@ def test_no_archive_harms_its_reader(of_the_baseline):
         assert decoded > 0, name
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("instruction_set", ["avx2", "avx512"])
 def test_instruction_sets_agree_on_what_is_refused(instruction_set, of_the_baseline, tmp_path):
     assert run_all(tmp_path, instruction_set) == of_the_baseline

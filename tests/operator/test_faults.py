@@ -100,7 +100,7 @@ def test_ranks_that_leave_the_program(
     assert require_right(path, 3) == 3
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(2, rest="long")
 @pytest.mark.mpi
 @pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
 @pytest.mark.parametrize(("ranks", "victim"), [(1, 0), (3, 0), (3, 2), (4, 1)])

@@ -54,7 +54,9 @@ def test_a_file_that_no_part_has_is_an_error() -> None:
         ("cusz_core/src/codec/spline/cpu/engine.cpp", ["core"]),
         ("cusz_core/src/archive/v1.hpp", ["core", "cuda"]),
         ("operator/plugin/plugin.cpp", ["plugin"]),
-        ("operator/python/cusz_operator/reading/input.py", ["layer", "nodes"]),
+        ("operator/python/cusz_operator/inspecting/view.py", ["inspecting"]),
+        ("operator/python/cusz_operator/reading/steps.py", ["inspecting", "layer"]),
+        ("operator/python/cusz_operator/reading/input.py", ["inspecting", "layer", "writing", "nodes"]),
         ("tests/operator/test_hosts.py", ["plugin", "layer"]),
         ("pyproject.toml", ["package"]),
         ("docs/guides/python.md", []),
@@ -137,6 +139,10 @@ def test_pairs(a, b, c): pass
 @pytest.mark.parametrize("a", range(5))
 def test_one(a): pass
 
+@pytest.mark.quick(1, rest="long")
+@pytest.mark.parametrize("a", range(3))
+def test_first(a): pass
+
 @pytest.mark.quick("all")
 @pytest.mark.parametrize("a", range(3))
 @pytest.mark.parametrize("b", range(4))
@@ -194,23 +200,23 @@ def test_a_new_reason_to_skip_fails_in_ci(run_project) -> None:
 
 def test_tiers_of_a_project(names_of) -> None:
     quick = names_of()
-    names = ("covered", "pairs", "one", "whole", "short", "skipped")
+    names = ("covered", "pairs", "one", "first", "whole", "short", "skipped")
     assert {name.partition("[")[0] for name in quick} == {f"test_{name}" for name in names}
     assert sum(name.startswith("test_covered") for name in quick) == 4
-    assert sum(name.startswith("test_one") for name in quick) == 1
+    assert sum(name.startswith(("test_one", "test_first")) for name in quick) == 2
     assert sum(name.startswith("test_whole") for name in quick) == 12
     everything = names_of("--all")
-    assert len(everything) == 12 + 4 + 5 + 12 + 1 + 1 + 1 + 1
+    assert len(everything) == 12 + 4 + 5 + 3 + 12 + 1 + 1 + 1 + 1
     of_part = names_of("--parts", "core")
-    assert len(of_part) == len(everything) - 1  # the longest
+    assert len(of_part) == len(everything) - 3  # the longest
     assert names_of("--parts", "nodes") == quick
     assert names_of("tests/unit/test_it.py::test_long") == ["test_long"]
 
 
 @pytest.mark.full
 def test_slices_of_a_project(names_of) -> None:
-    quick, everything = names_of(), names_of("--all")
-    slices = [names_of("--slice", str(number)) for number in range(tiers.SLICES)]
-    assert all(set(quick) <= set(names) for names in slices)
-    more = sorted(name for names in slices for name in set(names) - set(quick))
-    assert more == sorted(set(everything) - set(quick))
+    quick, everything = set(names_of()), set(names_of("--all"))
+    number_of = {name: tiers.slice_of_test(f"tests/unit/test_it.py::{name}", PARTS) for name in everything}
+    number = number_of["test_long"]
+    wanted = quick | {name for name in everything if number_of[name] == number}
+    assert set(names_of("--slice", str(number))) == wanted
