@@ -185,13 +185,10 @@ def test_inspection_of_logarithms() -> None:
 @support.needs_zstd
 def test_the_lossless_stage(dtype: np.dtype) -> None:
     waves = (np.indices((40, 50, 60)).sum(axis=0) % 32).astype(dtype)  # repeats: zstd has something to find
-    for x, eb in ((waves, 1e-2), (smooth((5000,), dtype), 1e-3), (np.zeros((70, 70), dtype), 1e-2), (waves[:0], 0.1)):
-        plain, packed = check(x, eb), check(x, eb, lossless="zstd")
-        assert len(packed) <= len(plain)
-        assert same_bits(cusz.decompress(packed), cusz.decompress(plain))
-        if x.size:
-            assert same_bits(cusz.decompress_box(packed, (1,) * x.ndim), cusz.decompress_box(plain, (1,) * x.ndim))
-    packed_info, info = (cusz.inspect(spline(waves, 1e-2, lossless=stage)) for stage in ("zstd", "none"))
+    packed, plain = (spline(waves, 1e-2, lossless=stage) for stage in ("zstd", "none"))
+    assert len(packed) < len(plain)
+    assert same_bits(cusz.decompress_box(packed, (1, 1, 1)), cusz.decompress_box(plain, (1, 1, 1)))
+    packed_info, info = cusz.inspect(packed), cusz.inspect(plain)
     assert (packed_info.version, packed_info.lossless) == (2, "zstd")
     assert (packed_info.sections, packed_info.tiles, packed_info.tile_shape) == (
         info.sections,

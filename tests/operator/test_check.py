@@ -119,12 +119,13 @@ def test_the_environment_is_that_of_the_shell(program: Callable) -> None:
 # ------------------------------------------------------------------------------------------------ the configuration
 
 
-@pytest.mark.parametrize("engine", [*configuration.ENGINES, *configuration.ALIASES])
+@pytest.mark.parametrize("engine", [*configuration.ENGINES, *configuration.ALIASES, "filestream"])
 def test_what_config_writes_is_right(engine: str, tmp_path: Path) -> None:
     variables = [configuration.OperatedVariable("T", {"accuracy": 1e-3, "mode": "rel", "fill": 1e20, "bins": 128})]
     report = checked(configuration.xml("simulation", engine, variables), tmp_path)
     assert report.problems == []
-    assert ["memory selections" in note for note in report.notes] == [True] * (configuration.real_name(engine) == "BP4")
+    of_memory_selections = [f"{engine} ignores memory selections" in note for note in report.notes]
+    assert of_memory_selections == [True] * (configuration.real_name(engine) == "BP4")
     (io,) = report.ios
     assert (io.name, io.engine, io.variables) == ("simulation", engine, {"T": 1e-3})
     report = checked(configuration.xml("simulation", engine, variables, statistics=False), tmp_path)
@@ -209,15 +210,6 @@ def test_what_is_not_compressed_beside_what_is(capsys: pytest.CaptureFixture[str
     assert [cli.main(command), cli.main([*command, "--strict"])] == [0, 1]
     warning = f"warning   {tmp_path / 'run.bp'}: variable 'T/level' of float is not compressed: "
     assert capsys.readouterr().out.count(warning) == 2
-
-
-@pytest.mark.parametrize("engine", ["BP4", "filestream", "BP5"])
-def test_bp4_and_memory_selections(engine: str, tmp_path: Path) -> None:
-    report = checked(
-        configuration.xml("out", engine, [configuration.OperatedVariable("T", {"accuracy": 1.0})]), tmp_path
-    )
-    assert [f"{engine} ignores memory selections" in note for note in report.notes] == [True] * (engine != "BP5")
-    assert report.problems == []
 
 
 APPLICATION = """
@@ -671,40 +663,39 @@ def test_damaged_runs(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- the command line
 
 
-def test_the_command(tmp_path: Path, program: Callable) -> None:
+def test_the_command(tmp_path: Path, cusz_cli: Callable) -> None:
     xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
     xml.write_text(config(VARIABLE), encoding="utf-8")
     write(run, xml)
-    command = [sys.executable, "-m", "cusz_core", "check"]
     for paths in ([run, xml], [xml, run], [run], [xml]):
-        done = program([*command, *paths])
-        assert "no problems found" in done.stdout
-        assert f"plugin    {cusz_operator.plugin_path()}/libcusz_operator.so, version" in done.stdout
-        assert ("T         float    2       2 " in done.stdout) == (run in paths)
-        assert ("IO        simulation, engine chosen by the program: T (0.001)" in done.stdout) == (xml in paths)
-        assert done.stderr == ""
+        code, out, err = cusz_cli("check", *paths)
+        assert "no problems found" in out
+        assert f"plugin    {cusz_operator.plugin_path()}/libcusz_operator.so, version" in out
+        assert ("T         float    2       2 " in out) == (run in paths)
+        assert ("IO        simulation, engine chosen by the program: T (0.001)" in out) == (xml in paths)
+        assert (code, err) == (0, "")
     relative = VARIABLE.replace("<parameter", '<parameter key="mode" value="pw_rel"/><parameter', 1)
     xml.write_text(config(relative), encoding="utf-8")
-    assert ": T (0.001 pw_rel)\n" in program([*command, xml]).stdout
+    assert ": T (0.001 pw_rel)\n" in cusz_cli("check", xml)[1]
     xml.write_text(config(VARIABLE.replace('"T"', '"temperature"')), encoding="utf-8")
-    done = program([*command, run, xml], check=False)
-    assert done.returncode == 1
-    assert f"PROBLEM   {run}: there is no variable 'temperature'" in done.stdout
-    done = program([*command, run, xml, "--json"], check=False)
-    assert done.returncode == 1
-    assert json.loads(done.stdout) == cusz_operator.check(run, xml).to_dict()
+    code, out, _ = cusz_cli("check", run, xml)
+    assert code == 1
+    assert f"PROBLEM   {run}: there is no variable 'temperature'" in out
+    code, out, _ = cusz_cli("check", run, xml, "--json")
+    assert code == 1
+    assert json.loads(out) == cusz_operator.check(run, xml).to_dict()
     for wrong, words in [
         ([run, run], "one .bp directory"),
         ([xml, xml], "one .bp directory"),
         ([tmp_path / "adios2.yaml"], "only XML can be checked"),
     ]:
-        done = program([*command, *wrong], check=False)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert words in done.stderr
-    done = program([*command, tmp_path / "none.bp"], check=False)
-    assert done.returncode == 1
-    assert done.stdout.startswith("plugin    ")
-    assert f"PROBLEM   {tmp_path / 'none.bp'} does not exist: if the program has ended early" in done.stdout
+        code, out, err = cusz_cli("check", *wrong)
+        assert (code, out) == (2, "")
+        assert words in err
+    code, out, _ = cusz_cli("check", tmp_path / "none.bp")
+    assert code == 1
+    assert out.startswith("plugin    ")
+    assert f"PROBLEM   {tmp_path / 'none.bp'} does not exist: if the program has ended early" in out
 
 
 def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

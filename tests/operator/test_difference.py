@@ -262,17 +262,6 @@ def test_a_writer_has_bool_where_other_programs_have_bytes(tmp_path: Path) -> No
     assert page.broken == [f"{told}: they should be the same"]
 
 
-def test_bytes_are_listed(tmp_path: Path) -> None:
-    """ADIOS2's interface to Python fails when it tells of their blocks."""
-    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    with Program(tmp_path / "run.bp") as out, out.step():
-        out.put("bytes", values)
-    (block,) = cz.inspect_bp(tmp_path / "run.bp")
-    assert (block["count"], block["operator"]) == ((16, 16), "none or other")
-    with cz.Reader(tmp_path / "run.bp") as run:
-        assert np.array_equal(run[0].read("bytes", (1, 2), (3, 4)), values[1:4, 2:6])
-
-
 def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, cusz_cli: Any) -> None:
     """Unless they do not differ in the same way."""
     for run_name in ("a", "b"):

@@ -148,25 +148,6 @@ def test_without_statistics(options: dict[str, Any], told: Told, tmp_path: Path)
         assert not support.violations(X, run.read("T"), 1e-3)
 
 
-def test_asked_for(told: Told, tmp_path: Path) -> None:
-    write(tmp_path / "run.bp", X, parameters={"StatsLevel": 1})
-    assert told(tmp_path / "run.bp")["T"] == shown(X.min(), X.max())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"parameters": {"statslevel": 2}}, "statslevel = 2; it must be 0 or 1"),
-        ({"parameters": {"StatsLevel": 1}, "ranges": False}, "StatsLevel = 1; it must be 0 without ranges"),
-        ({"parameters": {"StatsLevel": 1}, "engine": "BP4"}, "StatsLevel = 1; it must be 0 for BP4"),
-    ],
-)
-def test_mistakes(options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(cusz_core.ParameterError, match=message):
-        cz.Writer(tmp_path / "run.bp", eb=1e-3, **options)
-    assert not (tmp_path / "run.bp").exists()
-
-
 # ----------------------------------------------------------------------------------------------------------- append
 
 

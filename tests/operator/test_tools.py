@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,8 +121,9 @@ def test_the_wheel_of_pypi_reads_and_writes(
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 4])
 @pytest.mark.parametrize("name", ["BP5_0_Sync.bp", "BP5_1_Deferred.bp", "BP4_1_Sync.bp", "BP4_0_Deferred.bp"])
-def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path]) -> None:
-    blocks = list(cusz_operator.inspect_bp(written(ranks) / name))
+def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path], cusz_cli: Callable) -> None:
+    file = written(ranks) / name
+    blocks = list(cusz_operator.inspect_bp(file))
     assert [(b["step"], b["variable"], b["block"]) for b in blocks] == sorted(
         (b["step"], b["variable"], b["block"]) for b in blocks
     )
@@ -167,18 +167,12 @@ def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path]) -> No
     assert by_name["v2"]["bins"] == 1024
     assert by_name["u3"]["bins"] == 64
 
-
-@pytest.mark.mpi
-def test_command_line_inspects_a_run(written: Callable[[int], Path], program: Callable) -> None:
-    file = written(2) / "BP5_0_Sync.bp"
-    inspect = [sys.executable, "-m", "cusz_core", "inspect", file]
-    blocks = json.loads(program([*inspect, "--blocks", "--json"]).stdout)
-    assert blocks == json.loads(json.dumps(list(cusz_operator.inspect_bp(file))))
-    assert len(program([*inspect, "--blocks"]).stdout.splitlines()) > len(blocks)
-    variables = json.loads(program([*inspect, "--json"]).stdout)
-    assert [own["name"] for own in variables] == sorted({block["variable"] for block in blocks})
+    assert json.loads(cusz_cli("inspect", file, "--blocks", "--json")[1]) == json.loads(json.dumps(blocks))
+    assert len(cusz_cli("inspect", file, "--blocks")[1].splitlines()) > len(blocks)
+    variables = json.loads(cusz_cli("inspect", file, "--json")[1])
+    assert [own["name"] for own in variables] == sorted(by_name)
     assert sum(own["blocks"] for own in variables) == len(blocks)
-    assert len(program(inspect).stdout.splitlines()) < 2 * len(variables)
+    assert len(cusz_cli("inspect", file)[1].splitlines()) < 2 * len(variables)
 
 
 def test_a_run_in_progress_can_be_inspected(tmp_path: Path) -> None:

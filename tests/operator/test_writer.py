@@ -411,16 +411,16 @@ def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
         out.put("n", np.arange(10))
 
 
-def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path: Path) -> None:
+def test_inspect_shows_the_block_table(engine: Any, cusz_cli: Callable, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     write_one(tmp_path / "run.bp", x, eb=1e-3, engine=engine)
-    (block,) = json.loads(program(["cusz", "inspect", "--blocks", "--json", tmp_path / "run.bp"]).stdout)
+    (block,) = json.loads(cusz_cli("inspect", "--blocks", "--json", tmp_path / "run.bp")[1])
     assert (block["variable"], block["device"], block["min"], block["max"]) == ("T", -1, x.min(), x.max())
     assert block["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
     assert block["seconds"] > 0
 
 
-def test_without_ranges(program: Callable, tmp_path: Path) -> None:
+def test_without_ranges(cusz_cli: Callable, tmp_path: Path) -> None:
     """Where no bound needs them, minimum and maximum may be left out; the archives are the same."""
     x = support.smooth((20, 30), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, ranges=False) as out, out.step():
@@ -431,10 +431,8 @@ def test_without_ranges(program: Callable, tmp_path: Path) -> None:
     assert np.isnan([a["min"], a["max"]]).all()
     assert (r["min"], r["max"]) == (x.min(), x.max())
     assert a["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
-    blocks = {
-        b["variable"]: b
-        for b in json.loads(program(["cusz", "inspect", "--blocks", "--json", tmp_path / "run.bp"]).stdout)
-    }
+    said = json.loads(cusz_cli("inspect", "--blocks", "--json", tmp_path / "run.bp")[1])
+    blocks = {block["variable"]: block for block in said}
     assert "min" not in blocks["A"]
     assert blocks["R"]["min"] == x.min()
 
@@ -448,15 +446,6 @@ def test_a_shape_may_change_and_a_type_may_not(tmp_path: Path) -> None:
             out.put("T", np.ones((10, 5)))
     blocks = [block for block in cz.inspect_bp(tmp_path / "run.bp") if block["variable"] == "T"]
     assert [(block["step"], block["count"]) for block in blocks] == [(0, (10, 5)), (1, (12, 5))]
-    assert steps_of(tmp_path / "run.bp") == 2
-
-
-def test_a_step_without_variables(tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
-        with out.step():
-            pass
-        with out.step():
-            out.put("T", np.ones(5))
     assert steps_of(tmp_path / "run.bp") == 2
 
 
@@ -816,12 +805,6 @@ def test_long_texts(character: str, engine: Any, tmp_path: Path) -> None:
         assert run[0].read("title") == most
         if engine == "BP5":
             assert run.attributes["more"] == run[1].read("title") == most + character
-
-
-def test_a_file_in_the_way(tmp_path: Path) -> None:
-    (tmp_path / "run.bp").write_text("", encoding="utf-8")
-    with pytest.raises(cusz_core.ParameterError, match="a file is in the way"):
-        write_one(tmp_path / "run.bp", np.ones(5), eb=1)
 
 
 @pytest.mark.parametrize(("path", "message"), [("", "the path is empty"), ("a\0b.bp", "contains a NUL character")])
@@ -1271,11 +1254,6 @@ def test_one_value_is_put_once_in_a_step(engine: Any, tmp_path: Path) -> None:
             out.put("t", 2.5)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert [step.read("t") for step in run] == [1.5]
-
-
-def test_steps_that_bp4_cannot_drop(tmp_path: Path) -> None:
-    with pytest.raises(cusz_core.UnsupportedError, match="AppendAfterSteps is for BP5"):
-        cz.Writer(tmp_path / "run.bp", eb=1, engine="BP4", append=True, parameters={"AppendAfterSteps": 1})
 
 
 def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) -> None:

@@ -36,32 +36,12 @@ def corners(type_: str, opcode: str) -> list[int]:
         halves = [
             to_bits(v, type_) for v in (0.5, 1.5, 2.5, -0.5, 3.7, -3.2, 2.0**31, 2.0**31 - 0.5, 2.0**63, -(2.0**31))
         ]
-        exact = [
-            0,
-            1,
-            unit - 1,
-            unit,
-            one,
-            one + 1,
-            one - 1,
-            infinity - 1,
-            infinity,
-            infinity | unit >> 1,
-            3 * unit + 5,
-        ]
+        exact = [0, 1, unit - 1, unit, one, one + 1, one - 1, infinity - 1, infinity, infinity | unit >> 1]
+        exact += [3 * unit + 5]
         return sorted({bits ^ flip for bits in [*exact, *halves] for flip in (0, 1 << (n - 1))})
     some = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 255, 256, 0x1F08, 0x7FFF, 0x8000, 0xFFFF, 0x12345678, 0x89ABCDEF]
-    some += [
-        1 << (n - 1),
-        (1 << (n - 1)) - 1,
-        (1 << n) - 1,
-        (1 << n) - 2,
-        0xA5A5A5A5A5A5A5A5,
-        0x80,
-        0x7F,
-        1 << 24,
-        (1 << 24) + 1,
-    ]
+    some += [1 << (n - 1), (1 << (n - 1)) - 1, (1 << n) - 1, (1 << n) - 2, 0xA5A5A5A5A5A5A5A5, 0x80, 0x7F]
+    some += [1 << 24, (1 << 24) + 1]
     some += [(1 << 53) + 1, (1 << 53) + 3, 0xE8]  # ties of conversions; a table of lop3
     return sorted({v & ((1 << n) - 1) for v in some})
 

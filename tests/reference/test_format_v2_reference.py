@@ -489,12 +489,6 @@ def test_truncated_archives_are_refused(victim: bytes) -> None:
     assert refused(victim + bytes(2))
 
 
-def test_a_pyramid_of_a_single_value_is_refused() -> None:
-    archive = reference.encode(np.array([1, 1.05], F32), 0.1)
-    assert archive[4] == 2  # values
-    assert refused(resealed(archive[:4] + b"\1" + archive[5:], 7, len(archive)))
-
-
 def test_flipped_bits_are_refused(victim: bytes) -> None:
     assert [bit for bit in range(8 * len(victim)) if not refused(flipped(victim, bit))] == []
 

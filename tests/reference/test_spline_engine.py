@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import struct
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,9 @@ from format_v2_tools import INSTRUCTION_SETS, compiled, instruction_sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from v2_cases import SPECIALS, any_fields, smooth_fields, strewn
+from v2_cases import SPECIALS, any_fields, flipped, smooth_fields, strewn
 
+import format_v2
 import support
 from support import F32, F64, smooth
 
@@ -266,31 +266,18 @@ def test_memory_is_used_as_it_may_be(name: str, checked: Codec) -> None:
     agree(checked, case.field(F64), case.eb, **case.options)
 
 
-def resealed(archive: bytes) -> bytes:
-    """With checksums that fit, of an archive whose lattices are all small."""
-    data = reference.Bytes(archive)
-    data.take(3)
-    flags = data.number(1)
-    for _ in range(1 + (flags & 3)):
-        data.varint()
-    reference.read_bound(data, bool(flags >> 3 & 1))
-    if flags >> 6 & 1:
-        data.varint()
-        data.varint()
-    at = data.at
-    return archive[:at] + struct.pack("<I", reference.checksum(archive[:at] + archive[at + 4 :])) + archive[at + 4 :]
-
-
 @pytest.mark.full
 def test_damaged_units_are_refused_alike(dtype: np.dtype, checked: Codec) -> None:
     x = strewn((7, 9, 16), dtype, [math.nan, 1e30, 900.0], 30)
     archive = reference.encode(x, 1e-3, even_if_longer=True)
-    assert resealed(archive) == archive
+    unchanged = bytearray(archive)
+    format_v2.seal(unchanged)
+    assert unchanged == archive
     n_refused = 0
     for bit in support.integers(60, 8 * 20, 8 * len(archive), 3).tolist():
-        changed = bytearray(archive)
-        changed[bit // 8] ^= 1 << bit % 8
-        damaged = resealed(bytes(changed))
+        changed = bytearray(flipped(archive, bit))
+        format_v2.seal(changed)
+        damaged = bytes(changed)
         try:
             wanted: NDArray | None = reference.decode(damaged)
         except reference.FormatError:

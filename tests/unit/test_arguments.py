@@ -347,10 +347,7 @@ def test_fields_may_have_any_name():
     [
         (bytearray(10), cusz.ParameterError, "out holds 10 bytes, the archive has .*max_archive_bytes"),
         (bytearray(0), cusz.ParameterError, "out holds 0 bytes"),
-        (b"0" * 1000, cusz.ParameterError, "read-only"),
         (memoryview(b"0" * 1000), cusz.ParameterError, "read-only"),
-        ([0] * 1000, cusz.UnsupportedError, "out is a list; it must be a writable buffer"),
-        (np.zeros((1000, 2), np.uint8)[:, 0], cusz.ParameterError, "not C-contiguous"),
     ],
 )
 def test_refused_output_buffers(out, error, words):
