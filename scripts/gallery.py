@@ -61,16 +61,9 @@ class Picture:
 
 
 def gray_scott() -> dict[str, Array]:
-    """U and V of apps/gray_scott.py on 128^3 cells after 1500 steps."""
-    from gray_scott import GrayScott, Physics, initial_state, make_grid
-    from mpi4py import MPI
+    from gray_scott import fields_after
 
-    grid = make_grid(MPI.COMM_SELF, (128, 128, 128))
-    simulation = GrayScott(grid, Physics(), np.dtype(np.float32), np)
-    simulation.set_state(*initial_state(grid.size, grid.start, grid.count, 1, simulation.dtype))
-    for _ in range(1500):
-        simulation.step()
-    return {name: np.ascontiguousarray(field) for name, field in simulation.fields().items()}
+    return fields_after(1500, (128, 128, 128))
 
 
 def proxy(name: str, scale: float = 1.0) -> Callable[[], dict[str, Array]]:

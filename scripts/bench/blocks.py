@@ -6,7 +6,8 @@
 
 Of every field, blocks from all over it, each compressed by itself under the same absolute bound: a part of the field's
 range. Fields of one, two or four dimensions have blocks of as many values. Without FIELD: turbulence and density of
-128^3, and the .npy files of $CUSZ_TEST_DATA. --docs rewrites the section of cpu.md.
+128^3, V of apps/gray_scott.py on as many cells after 1500 steps, and the .npy files of $CUSZ_TEST_DATA.
+--docs rewrites the section of cpu.md.
 """
 
 from __future__ import annotations
@@ -101,16 +102,23 @@ def told(document: Document) -> str:
     )
 
 
+def generated() -> Iterator[Field]:
+    """Of 128^3 values."""
+    sys.path.append(str(runner.ROOT / "apps"))
+    from gray_scott import fields_after
+
+    for make in (fields.turbulence, fields.density):
+        yield Field(make.__name__, make(128))
+    yield Field("gray_scott", fields_after(1500, (128, 128, 128))["V"])
+
+
 def run(options: argparse.Namespace) -> int:
     missing = next(tool for tool in TOOLS if tool.name == YARDSTICK).missing()
     if missing:
         raise runner.Failure(f"pysz is {missing}", "Run scripts/bench/peers.py blocks.py.")
     names = options.fields or [name for name in fields.chosen([]) if name.endswith(".npy")]
-    generated = (
-        [] if options.fields else [Field(make.__name__, make(128)) for make in (fields.turbulence, fields.density)]
-    )
     document: Document = {"head": runner.machine(options.repeat), "rows": []}
-    for field in itertools.chain(generated, fields.load(names) if names else ()):
+    for field in itertools.chain(() if options.fields else generated(), fields.load(names) if names else ()):
         document["rows"] += [runner.shortened(row) for row in rows_of(field, options)]
     runner.publish(document, told(document), options, "blocks", PAGE)
     return 0
