@@ -22,7 +22,7 @@ import cusz_operator as cz
 import support
 from cusz_operator.inspecting import blocks as inspected
 from cusz_operator.reading import contents, datafiles, input
-from cusz_operator.reading.datafiles import DataFiles, Place, StoredVariable, places_of
+from cusz_operator.reading.datafiles import DataFiles, Place, StepLayout, StoredVariable
 
 pytest.importorskip("adios2")
 import adios2
@@ -74,18 +74,27 @@ def require_the_same(path: Path, names: set[str]) -> None:
     )
 )
 def test_places_are_those_of_blocks_put_one_by_one(told: list[tuple[list[tuple[int, int]], int, bool]]) -> None:
-    variables = []
+    layout = StepLayout(0, 5)
     ends = [0] * 5
-    expected = []
+    expected: list[list[int]] = []
     for blocks, value_bytes, has_operator in told:
         rank, stored = (np.array([block[i] for block in blocks], np.int64) for i in range(2))
-        variables.append(StoredVariable(rank, stored, value_bytes, has_operator))
+        layout.add(str(len(expected)), StoredVariable(rank, stored, value_bytes, has_operator))
         expected.append([])
         for of, n in blocks:
             begin = math.ceil(ends[of] / value_bytes) * value_bytes
             expected[-1].append(begin)
             ends[of] = begin + n + (len(datafiles._PREFIX) if has_operator else 0)
-    assert [places.tolist() for places in places_of(variables, 5)] == expected
+    assert [places.tolist() for places in layout.places.values()] == expected
+
+
+def change_places(patch: pytest.MonkeyPatch, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    class Changed(StepLayout):
+        def add(self, name: str, variable: StoredVariable) -> None:
+            super().add(name, variable)
+            self.places[name] = change(self.places[name])
+
+    patch.setattr(contents, "StepLayout", Changed)
 
 
 KINDS: dict[str, Callable[[int], Any]] = {
@@ -197,7 +206,7 @@ def test_another_place(
 ) -> None:
     """As if ADIOS2 arranged data in another way: it is asked, then."""
     path, x = file
-    monkeypatch.setattr(contents, "places_of", lambda *told: [places + shift for places in places_of(*told)])
+    change_places(monkeypatch, lambda places: places + shift)
     with cz.Reader(path, cache_bytes=0) as run:
         for name in ("T00", "T01"):
             assert not support.violations(x, run[0].read(name), 1e-3)
@@ -208,7 +217,7 @@ def test_the_archive_of_another_block(
     file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, x = file
-    monkeypatch.setattr(contents, "places_of", lambda *told: [places[::-1] for places in places_of(*told)])
+    change_places(monkeypatch, lambda places: places[::-1])
     with cz.Reader(path) as run:
         assert not support.violations(x, run[0].read("T00"), 1e-3)
     assert len(captured) == 2

@@ -6,7 +6,6 @@ as in level{0..4}/{rho,u}, and * ? [...] for characters, as in file names.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import functools
 import re
@@ -97,6 +96,8 @@ def listed(names: Sequence[str]) -> str:
 
 def like(name: str, names: Iterable[str]) -> str:
     """A hint at similar names."""
+    import difflib  # here, as every rank of a simulation imports this module
+
     by_folded = {other.casefold().strip(): other for other in names}
     near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
     return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""

@@ -10,7 +10,6 @@ import json
 import operator
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -130,6 +129,8 @@ def found_by_adios2() -> Found:
     Raises:
         PluginError: a library that is found cannot be loaded without ending the process.
     """
+    import subprocess  # here, as every rank of a simulation imports this module
+
     command = [sys.executable, "-I", "-S", "-c", _SEARCH, PLUGIN_LIBRARY, _SEARCHED_BY_OTHERS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

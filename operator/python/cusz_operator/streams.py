@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -48,6 +47,8 @@ def told_apart(adios2: Any, comm: Any, parameters: Mapping[str, str]) -> Iterato
         )
     time.sleep(waits[comm.rank])
     with contextlib.ExitStack() as stack:
+        import tempfile  # here, as every rank of a simulation imports this module
+
         # What is wrong with the parameters, or here, is told when the stream itself is opened: by all ranks.
         with contextlib.suppress(Exception):
             folder = stack.enter_context(tempfile.TemporaryDirectory())

@@ -9,7 +9,7 @@ import functools
 import math
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from ..tables import blocktable, checks
 from ..tables.boxes import Box, Extents, field_shape, first_overlap
 from ..tables.representation import PARTS, attribute_name
 from ..tables.stored import DTYPES, FLOATS, INTEGERS, RAW_OVERHEAD_BYTES, VERBATIM_TAG, mark_of
-from .datafiles import DataFiles, Place, StoredVariable, places_of
+from .datafiles import DataFiles, Place, StepLayout, StoredVariable
 from .input import Input, Placed
 
 _FRONT_BYTES = 512  # of an archive, besides its index: more than it has in front of what is decoded
@@ -163,8 +163,9 @@ class Contents:
         self._data = DataFiles(Path(self.input.absolute)) if self._checks else None
         self.reads_files = self._data is not None
         self._captured_bytes = 0
-        self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it
-        self._stored: dict[tuple[str, int], StoredVariable] = {}  # of one step
+        self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it; None: not known
+        self._asked: dict[tuple[str, int], int] = {}  # raw bytes of blocks that have been asked for
+        self._layout = StepLayout(-1, 0)  # of one step at a time: it takes memory
         self._names_by_step: dict[int, list[str]] = {}  # of a Writer's variables, in the order in which it puts them
         for step, name in sorted(self._checks):
             self._names_by_step.setdefault(step, []).append(name)
@@ -360,44 +361,49 @@ class Contents:
         starts = self._data.starts(step) if self._data is not None else None
         if starts is None:
             return None
-        if (name, step) not in self._places:
-            self._places = {
-                (name, step): self._places_of(name, step, len(starts[1])),
-                **dict(list(self._places.items())[:63]),
-            }
-        relative = self._places[name, step]
+        with self._lock:
+            if (name, step) not in self._asked:
+                self.expect(name, step, [number])
+            relative = self._places.get((name, step))
         if relative is None:
             return None
         rank = int(self.blocks(name, step).table["rank"][number])
         return Place(int(starts[0][rank]), int(starts[1][rank] + relative[number]))
 
-    def _places_of(self, name: str, step: int, ranks: int) -> NDArray[np.int64] | None:
-        """Where the archives of a variable lie among the data of their ranks; None if the variable was not put by a
-        Writer, or if it takes longer to read the block tables of others, which tell, than to ask ADIOS2."""
-        names = self._names_by_step.get(step, [])
-        before = names[: bisect.bisect_right(names, name)]
-        if not before or before[-1] != name:
-            return None
-        unknown = [other for other in before if (other, step) not in self._stored]
-        others = sum(other != name for other in unknown)
-        if others * _BYTES_PER_TABLE > int(self.blocks(name, step).table["raw_bytes"].sum()):
-            return None
+    def expect(self, name: str, step: int, numbers: Sequence[int]) -> None:
+        """Says which blocks are going to be asked for: if they are many, it does not take long to find out where the
+        archives of the variable lie, for which the block tables of those before it are read."""
+        key = (name, step)
+        with self._lock:
+            starts = self._data.starts(step) if self._data is not None and key not in self._places else None
+            if starts is None:
+                return
+            asked = self._asked.pop(key, 0) + int(self.blocks(name, step).table["raw_bytes"][numbers].sum())
+            self._asked = {key: asked, **dict(list(self._asked.items())[:63])}
+            names = self._names_by_step.get(step, [])
+            before = names[: bisect.bisect_right(names, name)]
+            if self._layout.step != step:
+                self._layout = StepLayout(step, len(starts[1]))
+            unknown = before[len(self._layout.places) :]
+            if sum(other != name for other in unknown) * _BYTES_PER_TABLE <= asked:
+                is_known = bool(before) and before[-1] == name and self._laid_out(unknown, step, len(starts[1]))
+                places = self._layout.places[name] if is_known else None
+                self._places = {key: places, **dict(list(self._places.items())[:63])}
+
+    def _laid_out(self, unknown: Sequence[str], step: int, ranks: int) -> bool:
+        """Adds variables to the layout of the step; False if that of the last one cannot be told."""
         for other in unknown:
             try:
                 table = self.blocks(other, step).table
                 dtype = DTYPES[self.input.types()[other]]
             except (CuszError, KeyError):
-                return None  # which is an error of the other variable
+                return False  # which is an error of the other variable
             is_coded = dtype.kind == "f" or not np.array_equal(table["archive_bytes"], table["raw_bytes"])
             rank, stored_bytes = table["rank"].copy(), table["archive_bytes"].copy()
             if (np.diff(rank) < 0).any() or (rank < 0).any() or (rank >= ranks).any():
-                return None
-            if any(at != step for _, at in self._stored):  # one step at a time: they take memory
-                self._stored.clear()
-            self._stored[other, step] = StoredVariable(rank, stored_bytes, dtype.itemsize, is_coded)
-        if any((other, step) not in self._stored for other in before):  # another step's thread came between
-            return None
-        return places_of([self._stored[other, step] for other in before], ranks)[-1]
+                return False
+            self._layout.add(other, StoredVariable(rank, stored_bytes, dtype.itemsize, is_coded))
+        return True
 
     def _captured(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
         """The archive of a block, from ADIOS2."""

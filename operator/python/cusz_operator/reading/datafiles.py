@@ -15,7 +15,7 @@ import resource
 import struct
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,26 +66,32 @@ class StoredVariable(NamedTuple):
     has_operator: bool
 
 
-def places_of(variables: Iterable[StoredVariable], ranks: int) -> list[NDArray[np.int64]]:
-    """Where the blocks of variables begin, relative to where the data of the rank that put them do.
+class StepLayout:
+    """Where the blocks of a step's variables begin, relative to where the data of the rank that put them do.
 
-    Args:
-        variables: those of a step, in the order in which they are put.
-        ranks: their number.
+    Attributes:
+        step: the step.
+        places: of the blocks of each variable that has been added.
     """
-    ends = np.zeros(ranks, np.int64)
-    places = []
-    for rank, stored_bytes, value_bytes, has_operator in variables:
+
+    def __init__(self, step: int, ranks: int) -> None:
+        self.step = step
+        self.places: dict[str, NDArray[np.int64]] = {}
+        self._ends = np.zeros(ranks, np.int64)
+
+    def add(self, name: str, variable: StoredVariable) -> None:
+        """Adds the next variable, in the order in which they are put."""
+        rank, stored_bytes, value_bytes, has_operator = variable
         taken = stored_bytes + (len(_PREFIX) if has_operator else 0)
         # Every block is aligned to its type, relative to where the rank's data begin.
         aligned = -(-taken // value_bytes) * value_bytes
         before = np.cumsum(aligned) - aligned
         is_first = np.r_[True, rank[1:] != rank[:-1]][: len(rank)]
         of_first = np.maximum.accumulate(np.where(is_first, np.arange(len(rank)), 0))
-        begin = -(-ends[rank] // value_bytes) * value_bytes
-        places.append(begin + before - before[of_first])
-        ends[rank] = places[-1] + taken  # in order: the last block of a rank counts
-    return places
+        begin = -(-self._ends[rank] // value_bytes) * value_bytes
+        places = begin + before - before[of_first]
+        self.places[name] = places
+        self._ends[rank] = places + taken  # in order: the last block of a rank counts
 
 
 class _File:

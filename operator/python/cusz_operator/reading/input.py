@@ -120,6 +120,7 @@ class Input:
         self._shapes: dict[tuple[str, int], Extents] = {}
         self._own_steps: dict[str, dict[int, int]] = {}
         self._of_one_form: set[str] = set()  # variables of a BP5 file that ADIOS2 can read
+        self._have_one_shape: dict[str, bool] = {}  # variables of a BP4 file, of more than one dimension, at all steps
         self._of_writer: set[str] = set()  # variables with block tables in all their steps, and these
         self._told: list[dict[str, Extents]] | None = None  # the shapes of the variables of each step
         self._last_infos: tuple[tuple[str, int], list[dict[str, str]] | None] | None = None
@@ -201,11 +202,12 @@ class Input:
             self._comm = None
             raise CuszError(f"rank {told[0]} has left the stream {self.path!r} before its end: {told[1]}")
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self, prefix: str = "") -> dict[str, Any]:
+        """The attributes whose names begin so."""
         with self._lock, self._calling("read the attributes of"):
             self._require_open()
             found: dict[str, Any] = {}
-            for name in sorted(self._io.available_attributes()):
+            for name in sorted(name for name in self._io.available_attributes() if name.startswith(prefix)):
                 attribute = self._io.inquire_attribute(name)
                 if attribute.type() == "string":
                     found[name] = attribute.data_string()
@@ -302,7 +304,10 @@ class Input:
         another step; if such a block is a variable's first, it reads none of the others as it should."""
         shape = tuple(int(extent) for extent in variable.shape(step))
         is_value = variable.shape_id().name == "GlobalValue"
-        if len(shape) > 1 and not is_value and len({tuple(variable.shape(s)) for s in self.steps_of(name)}) == 1:
+        if name not in self._have_one_shape:
+            shapes = {tuple(variable.shape(s)) for s in self.steps_of(name)}
+            self._have_one_shape[name] = len(shape) > 1 and not is_value and len(shapes) == 1
+        if self._have_one_shape[name]:
             return shape  # looking at blocks takes long
         infos = blocks_info(self._engine, name, step)
         if not infos or infos[0]["IsValue"] == "True":
@@ -436,7 +441,17 @@ class Input:
             self._unfinished.append(target)
             if self.is_stream:
                 self._failure = self._failure or _described(error)
+            elif self._is_bp4:
+                self._open_anew()
             raise
+
+    def _open_anew(self) -> None:
+        """BP4 repeats a request that has failed in all later ones, which then fail too (2.12); not in a new engine."""
+        with contextlib.suppress(Exception):  # else those requests tell
+            io = self._declare(f"cusz_reader_{len(self._unfinished)}")
+            engine = io.open(self.absolute, self._adios2.Mode.ReadRandomAccess)
+            stale, self._io, self._engine = self._engine, io, engine
+            stale.close()
 
     def _variable(self, name: str) -> Any:
         with self._lock, self._calling(f"find {name!r} in"):

@@ -208,9 +208,7 @@ class ReaderVariable:
     def attributes(self) -> dict[str, Any]:
         """Its attributes: those of the file whose names begin with that of the variable and a slash."""
         prefix = f"{self.name}/"
-        return {
-            name[len(prefix) :]: value for name, value in self._reader.attributes.items() if name.startswith(prefix)
-        }
+        return {name.removeprefix(prefix): value for name, value in self._input.attributes(prefix).items()}
 
     def read(
         self,

@@ -381,11 +381,17 @@ class ReaderStep:
         if blocks.overlap:
             self._pick(name, level, box, ((0,) * len(box[1]), self.shape(name)), dtype, fill, result)
             return _placed(result, like, out)
+        numbers = [block] if block is not None else []
+        if block is None and 0 not in box[1]:  # of the blocks, those around it
+            along = [c[s : s + n] for c, s, n in zip(level.coordinates, *box, strict=True)]
+            around = tuple(int(c[0]) for c in along), tuple(int(c[-1] - c[0] + 1) for c in along)
+            numbers = blocks.meeting(around).tolist()
         needed = []
-        for number in blocks.filled.tolist() if block is None else [block]:
+        for number in numbers:
             common, first = level.box_within(blocks.box(number), box)
             if min(common[1], default=1) > 0:
                 needed.append((number, common, first))
+        self._contents.expect(name, self.index, [number for number, *_ in needed])
         workers = min(self._contents.threads, len(needed)) if self._contents.reads_files else 1
         threads = max(self._contents.threads // max(workers, 1), 1)
 
@@ -434,7 +440,9 @@ class ReaderStep:
             return 0
         blocks, archived = self._contents.blocks(name, self.index), self._archived(name)
         verified = 0
-        for number in range(self._contents.rank, len(blocks.table), self._contents.size):
+        own = range(self._contents.rank, len(blocks.table), self._contents.size)
+        self._contents.expect(name, self.index, list(own))
+        for number in own:
             box = blocks.box(number)
             what = self._contents.block_in_words(name, self.index, box[0])
             if 0 in box[1]:
@@ -469,6 +477,7 @@ class ReaderStep:
             needed.append((number, block, intersection(block, box)))
         if sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
             result[...] = fill
+        self._contents.expect(name, self.index, [number for number, *_ in needed])
         workers = min(self._contents.threads, len(needed))
         threads = max(self._contents.threads // max(workers, 1), 1)
         # ADIOS2 is asked by the caller's thread alone: MPI may allow no other (MPI_THREAD_FUNNELED).

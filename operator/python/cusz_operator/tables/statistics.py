@@ -11,9 +11,10 @@ no statistics.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,14 @@ def are_in(adios2: Any, path: Path) -> bool | None:
 @functools.cache
 def problem() -> str:
     """Why `HandingOver` cannot pass this ADIOS2 a range; "" if it can. Tried once per process, with a small file."""
+    import tempfile  # here, as every rank of a simulation imports this module
+
     try:
         with tempfile.TemporaryDirectory(prefix="cusz-") as folder:
-            return _problem_of(Path(folder) / "trial.bp")
+            found = _problem_of(Path(folder) / "trial.bp")
+            with contextlib.suppress(OSError):  # what ADIOS2 leaves of every file that it has read
+                Path(f"/tmp/trial.bp_{os.getpid():x}_profiling.json").unlink()
+            return found
     except Exception as error:
         return " ".join(without_colours(error).split()) or type(error).__name__
 

@@ -101,7 +101,7 @@ class Blocks:
             return False
         flags, count = array.flags, array.shape
         is_plain = flags.c_contiguous and flags.aligned and len(count) == len(self.shape)
-        if not is_plain or not all(map(operator.is_, self.put_with, put_with)):
+        if not is_plain or not all(map(_is_same, self.put_with, put_with)):
             return False
         first = embedding.extents(start, f"start of {self.name!r}")
         if len(first) != len(count) or any(map(operator.gt, map(operator.add, first, count), self.shape)):
@@ -119,6 +119,14 @@ class Blocks:
 #: shape, dims, eb and mode, as given to put.
 PutWith = tuple[Any, Any, Any, Any]
 _IMMUTABLE = (type(None), bool, int, float, str, tuple)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether they are one object, or, as a shape is often given anew, tuples of equal values of the same types."""
+    if one is other:
+        return True
+    are_equal = type(one) is type(other) is tuple and one == other
+    return are_equal and list(map(type, one)) == list(map(type, other))
 
 
 def prepare(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,22 +150,35 @@ class Controller:
                 group = groups.setdefault(block.wanted.group, _Group(block.wanted, {}, []))
                 group.members[name] = _Member(block, spans[name])
                 group.numbers.extend(numbers)
+        of_step = groups.pop(STEP, None)
         missed = []
         try:
-            for group in sorted(groups.values(), key=lambda group: group.wanted.group == STEP):
-                missed += self._reach(group, work, where)
+            for group, sizes in zip(groups.values(), self._sizes(groups.values(), work, (0, 0)), strict=True):
+                missed += self._reach(group, sizes, work, where)
+            if of_step is not None:
+                (sizes,) = self._sizes([of_step], work, work.sizes())
+                missed += self._reach(of_step, sizes, work, where)
         finally:
             self._samples.clear()
         return missed
 
-    def _reach(self, group: _Group, work: StepWork, where: str) -> list[str]:
-        """Compresses the blocks of a group; those of the step's group come last."""
+    def _sizes(self, groups: Collection[_Group], work: StepWork, besides: tuple[int, int]) -> list[_Sizes]:
+        """Of groups, from what this rank has."""
+        if not groups:
+            return []
+        own = [
+            (
+                sum(int(work.blocks[number].raw_bytes().sum()) for number in group.numbers),
+                sum(int(work.ranges[number][:, 2].sum()) for number in group.numbers),
+            )
+            for group in groups
+        ]
+        *summed, others = self._ranks.sums(np.array([*own, besides], np.int64).reshape(-1)).reshape(-1, 2).tolist()
+        return [_Sizes(raw_bytes, values, (others[0], others[1])) for raw_bytes, values in summed]
+
+    def _reach(self, group: _Group, sizes: _Sizes, work: StepWork, where: str) -> list[str]:
+        """Compresses the blocks of a group."""
         wanted = group.wanted
-        raw_bytes = sum(int(work.blocks[number].raw_bytes().sum()) for number in group.numbers)
-        values = sum(int(work.ranges[number][:, 2].sum()) for number in group.numbers)
-        besides = work.sizes() if wanted.group == STEP else (0, 0)
-        summed = self._ranks.sums(np.array([raw_bytes, values, *besides], np.int64)).tolist()
-        sizes = _Sizes(summed[0], summed[1], (summed[2], summed[3]))
         search = _Search(self._ranks, group, sizes, where)
         trials = {
             _SAMPLE: lambda number, fraction: self._of_samples(group, work, number, fraction),

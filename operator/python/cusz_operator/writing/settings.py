@@ -37,6 +37,7 @@ class Settings:
         self._defaults = _merged({}, given)
         each = embedding.dictionary(variables, "variables")
         self._of_variable = {name: _not_none(_known(name, own)) for name, own in each.items()}
+        self._decided: dict[str, str | None] = {}  # the pattern for a name
         for pattern, own in self._of_variable.items():
             meant(pattern)
             _merged(self._defaults, own)
@@ -83,7 +84,9 @@ class Settings:
         """
         if name in self._of_variable:
             return self._of_variable[name]
-        by = deciding(name, self._of_variable, ()) if array is not None else None
+        if name not in self._decided:  # patterns take long, and a variable is put at every step
+            self._decided[name] = deciding(name, self._of_variable, ())
+        by = self._decided[name] if array is not None else None
         found: Mapping[str, Any] = {} if by is None else self._of_variable[by]
         dtype = getattr(array, "dtype", None)
         if isinstance(dtype, np.dtype) and dtype.kind in "biu":

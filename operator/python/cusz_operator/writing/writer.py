@@ -248,11 +248,10 @@ class Writer:
 
         (They would also crash if steps without statistics were appended to a file with them: hence `must`.)
         """
-        own = statistics.problem()
-        first = self._ranks.first_of(bool(own))
-        if first is None:
+        # Its trial makes files: not on every rank, as all have the same ADIOS2.
+        problem = self._ranks.of(0, statistics.problem() if self._ranks.rank == 0 else None)
+        if not problem:
             return True
-        problem = self._ranks.of(first, own)
         if must:
             raise UnsupportedError(
                 f"{where}: the file has ADIOS2's statistics, and so must what is appended; but {problem}"

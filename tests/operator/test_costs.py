@@ -1,0 +1,139 @@
+"""What must not grow with the number of variables, steps, blocks or ranks, as counted in calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_operator as cz
+import support
+from cusz_operator.reading import contents, datafiles, levels
+from cusz_operator.writing import settings, writer
+
+adios2 = pytest.importorskip("adios2")
+
+X = support.smooth((8, 8, 8), support.F32)
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], Counter[str]]:
+    """count(object, name): how often a function of it is called from then on."""
+    calls: Counter[str] = Counter()
+
+    def counting(of: Any, name: str) -> Counter[str]:
+        call = getattr(of, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return call(*arguments, **options)
+
+        monkeypatch.setattr(of, name, counted)
+        return calls
+
+    return counting
+
+
+def written(path: Path, variables: int, steps: int = 1, **options: Any) -> Path:
+    with cz.Writer(path, eb=1e-3, **options) as out:
+        for number in range(variables):
+            out.attribute(f"v{number:03}/units", "K")
+        for _ in range(steps):
+            with out.step():
+                for number in range(variables):
+                    out.put(f"v{number:03}", X)
+    return path
+
+
+def test_every_variable_of_a_step_is_laid_out_once(count: Callable, tmp_path: Path) -> None:
+    path = written(tmp_path / "run.bp", 20)
+    calls = count(datafiles.StepLayout, "add")
+    with cz.Reader(path) as run:
+        for name in run[0].variables:
+            run[0].read(name, level=1)
+    assert calls["add"] <= 20
+
+
+def test_a_small_box_needs_no_block_tables_of_other_variables(
+    count: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "run.bp", 20)
+    calls = count(contents.Contents, "_found")
+    with cz.Reader(path) as run:
+        assert not support.violations(X[:1, :1, :1], run[0].read("v019", (0, 0, 0), (1, 1, 1)), 1e-3)
+    assert calls["_found"] == 1
+    monkeypatch.setattr(contents, "_BYTES_PER_TABLE", X.nbytes)
+    with cz.Reader(path, cache_bytes=0) as run:
+        for _ in range(25):  # until they would have been worth it
+            assert not support.violations(X, run[0].read("v019"), 1e-3)
+    assert calls["_found"] == 1 + 20
+
+
+def test_the_attributes_of_a_variable_alone_are_read(count: Callable, tmp_path: Path) -> None:
+    path = written(tmp_path / "run.bp", 20)
+    with cz.Reader(path) as run:
+        calls = count(type(run._input._io), "inquire_attribute")
+        for name in run.variables:
+            assert run[name].attributes["units"] == "K"
+    assert calls["inquire_attribute"] < 3 * 20
+
+
+def test_the_shapes_of_bp4_are_asked_for_once(count: Callable, tmp_path: Path) -> None:
+    path = written(tmp_path / "run.bp", 1, steps=30, engine="BP4")
+    with cz.Reader(path) as run:
+        calls = count(adios2.Variable, "shape")
+        for step in run:
+            step.read("v000")
+    assert calls["shape"] < 5 * 30
+
+
+def test_a_box_of_a_level_looks_at_the_blocks_around_it(count: Callable, tmp_path: Path) -> None:
+    x = support.smooth((32, 32, 32), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        for start in np.ndindex(4, 4, 4):
+            z, y, a = (8 * s for s in start)
+            out.put("x", x[z : z + 8, y : y + 8, a : a + 8].copy(), x.shape, (z, y, a))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        whole = run[0].read("x", level=1)
+        calls = count(levels.VariableLevel, "box_within")
+        assert run[0].read("x", (5, 6, 7), (1, 1, 1), level=1) == whole[5, 6, 7]
+        assert calls["box_within"] == 1
+        for low, n in (((3, 0, 9), (2, 16, 5)), ((0, 0, 0), (16, 0, 16)), ((15, 15, 3), (1, 1, 1))):
+            box = tuple(slice(s, s + c) for s, c in zip(low, n, strict=True))
+            assert support.same_bits(run[0].read("x", low, n, level=1), np.ascontiguousarray(whole[box]))
+
+
+def test_blocks_that_are_put_alike_are_prepared_once(count: Callable, tmp_path: Path) -> None:
+    """With a shape that is an equal tuple, not the same one; and patterns are looked through once for a name."""
+    calls = count(writer, "prepare")
+    count(settings, "deciding")
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, variables={"x*": {"bins": 256}}) as out:
+        for _ in range(3):
+            with out.step():
+                for number in range(10):
+                    out.put("x", X, (80, *X.shape[1:]), (8 * number, 0, 0))
+    assert calls["prepare"] == 3
+    assert calls["deciding"] <= 2  # once more on closing
+
+
+@pytest.mark.parametrize("engine", ["BP4", "BP5"])
+def test_blocks_after_one_that_adios2_cannot_read(engine: Any, tmp_path: Path) -> None:
+    """BP4 tries that one again at every later request."""
+    path = written(tmp_path / "run.bp", 2, steps=2, engine=engine)
+    support.damage(path / "data.0", 0, ord("5") ^ 1, within=b"5\1\0\0")  # ADIOS2's number of an operator
+    with cz.Reader(path) as run:
+        read = []
+        for step in run:
+            for name in ("v000", "v001"):
+                try:
+                    assert not support.violations(X, step.read(name), 1e-3)
+                    read.append(True)
+                except cz.PluginError:
+                    raise
+                except Exception:
+                    read.append(False)
+    assert read == [False, True, True, True]
