@@ -306,6 +306,10 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
             config(f'<engine type="SST"><parameter key="marshalMethod" value="FFS"/></engine>{VARIABLE}'),
             "MarshalMethod is FFS, which ignores operators",
         ),
+        (
+            config(f'<engine type="BP4"><parameter key="FlushStepsCount" value="2"/></engine>{VARIABLE}'),
+            "FlushStepsCount is 2: of steps that are flushed together, BP4 damages all but the last",
+        ),
         (config(VARIABLE).replace("<adios-config>", "<!DOCTYPE adios-config><adios-config>"), "there is a DOCTYPE"),
         (
             config(VARIABLE).replace("</adios", '<io name="simulation"/></adios'),

@@ -282,9 +282,15 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
         if real_name(io.engine) == "BP4":
             result.notes.append(
                 f"line {engine.line}: {io.engine} ignores memory selections (ghost cells) of variables that have an "
-                "operator, and writes wrong cells: a program that calls SetMemorySelection needs BP5 (one in Fortran, "
-                "where BP5 writes wrong cells, has to put copies without them)"
+                "operator, and writes wrong cells: a program that calls SetMemorySelection before Put needs BP5 (one "
+                "in Fortran, where BP5 writes wrong cells, has to put copies without them)"
             )
+            flush = parameters.get("flushstepscount", "1")
+            if flush.strip() != "1":
+                result.problems.append(
+                    f"line {engine.line}: FlushStepsCount is {flush}: of steps that are flushed together, BP4 damages "
+                    "all but the last if several ranks write"
+                )
         if real_name(io.engine) == "SST" and parameters.get("marshalmethod", "").lower() == "ffs":
             result.problems.append(
                 f"line {engine.line}: MarshalMethod is {parameters['marshalmethod']}, which ignores operators: SST's "
