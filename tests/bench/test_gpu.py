@@ -191,12 +191,6 @@ def test_the_program_that_launches_every_kernel_fits_them(nvcc):
     assert support.run(command).stderr == ""
 
 
-@pytest.mark.long
-def test_no_kernel_spills_when_it_is_compiled(nvcc):
-    figures = resources.measure([90])
-    assert resources.spilling(figures) == []
-
-
 # -------------------------------------------------------------------------------------------------------------- gpu
 
 
