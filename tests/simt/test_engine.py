@@ -224,6 +224,17 @@ def test_many_fields_when_cuda_cannot_tell(simt: Library, context: Context) -> N
     assert context.compress_many(fields, 1e-2) == [cpu_archive(context, x, 1e-2) for x in fields]
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_many_small_fields_are_fetched_together(simt: Library, context: Context, dtype: np.dtype) -> None:
+    """More than what is pinned of the host's memory, of sizes that do not fill it evenly."""
+    fields = [support.smooth((n % 7 + 1, 61, 301), dtype, seed=n) for n in range(40)]
+    wanted = [cpu_archive(context, x, 1e-2) for x in fields]
+    before = simt.synchronizations
+    assert context.compress_many(fields, 1e-2, field=DEVICE) == wanted
+    waits = simt.synchronizations - before - len(fields)  # one for each, to put it there
+    assert waits <= sum(x.nbytes for x in fields) // (8 << 20) + 2
+
+
 @pytest.mark.usefixtures("hidden")
 def test_what_is_refused(simt: Library, context: Context, predictor: str) -> None:
     x = support.smooth(SHAPE, DTYPES[0])

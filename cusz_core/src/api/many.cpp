@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -188,18 +189,17 @@ private:
         }
         auto* to = context_.staging.reserve<std::byte>(static_cast<std::size_t>(bytes));
         std::vector<const void*> fields;
+        std::map<int, std::vector<cuda::Transfer>> transfers; // by device
         for (std::uint64_t i = first; i < end; ++i) {
             const void* const field = blocks_[i].field;
             const int device = cuda::device_of(field);
-            if (device == host) {
-                fields.push_back(field);
-                continue;
-            }
+            fields.push_back(device == host ? field : to);
+            if (device == host) continue;
             const auto size = static_cast<std::size_t>(layout(i).bytes());
-            if (size > 0) backend_on(context_, device).copy(to, field, size);
-            fields.push_back(to);
+            transfers[device].push_back({to, field, size});
             to += rounded(size);
         }
+        for (const auto& [device, own] : transfers) backend_on(context_, device).fetch(own);
         return fields;
     }
     static std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "backend.hpp"
 #include "device/device.hpp"
@@ -15,6 +16,8 @@ public:
     // Which device the following calls use. Throws DEVICE.
     virtual void use(int device) = 0;
     virtual int current_device() = 0;
+    // Copies from the device to the host.
+    virtual void fetch(std::span<const Transfer> transfers) = 0;
     virtual void set_stream(void* stream) = 0;
     // Scratch memory from the former one is given back first.
     virtual void set_allocator(const cusz_allocator* allocator) = 0;

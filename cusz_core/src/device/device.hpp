@@ -29,6 +29,12 @@ int device_count(const char** reason) noexcept;
 // Throws PARAMETER, DEVICE.
 std::string device_name(int device);
 
+struct Transfer {
+    void* target;
+    const void* source;
+    std::size_t bytes;
+};
+
 using StageObserver = std::function<void(const char* stage)>;
 
 } // namespace cuda

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace cusz::cuda {
 
 namespace {
+
+constexpr std::size_t alignment = 256; // of what lies in pinned memory: transfers that begin anywhere are slower
 
 // Whether the device can copy from or to this memory directly: device or pinned memory.
 bool is_reachable(const void* pointer) {
@@ -40,34 +43,61 @@ void Staging::copy(void* target, const void* source, std::size_t bytes, cudaStre
     if (bytes == 0) return;
     const bool from_device = is_reachable(source), to_device = is_reachable(target);
     constexpr std::size_t small = 64 << 10; // CUDA's own staging is as good
+    const Transfer all{target, source, bytes};
     if ((from_device && to_device) || bytes <= small) {
         CUSZ_CUDA(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream));
         CUSZ_CUDA(cudaStreamSynchronize(stream));
         return;
     }
+    if (from_device)
+        fetch({&all, 1}, stream);
+    else
+        send(all, stream);
+}
+
+void Staging::fetch(std::span<const Transfer> transfers, cudaStream_t stream) {
     prepare();
-    const std::size_t pieces = (bytes + piece_bytes - 1) / piece_bytes;
-    const auto piece = [&](std::size_t i) { return std::min(piece_bytes, bytes - i * piece_bytes); };
-    for (std::size_t i = 0; i < pieces; ++i) {
-        if (i >= 2 || !from_device) CUSZ_CUDA(cudaEventSynchronize(done_[i % 2]));
-        const auto empty = [&](std::size_t full) {
-            std::memcpy(static_cast<std::byte*>(target) + full * piece_bytes, pinned_[full % 2], piece(full));
-        };
-        if (from_device) {
-            if (i >= 2) empty(i - 2);
-            CUSZ_CUDA(cudaMemcpyAsync(pinned_[i % 2], static_cast<const std::byte*>(source) + i * piece_bytes, piece(i),
-                                      cudaMemcpyDefault, stream));
-        } else {
-            std::memcpy(pinned_[i % 2], static_cast<const std::byte*>(source) + i * piece_bytes, piece(i));
-            CUSZ_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(target) + i * piece_bytes, pinned_[i % 2], piece(i),
-                                      cudaMemcpyDefault, stream));
+    std::array<std::vector<Transfer>, 2> pending; // what is to be copied out of each buffer
+    std::size_t current = 0, used = 0;
+    const auto empty = [&](std::size_t buffer) {
+        if (pending[buffer].empty()) return;
+        CUSZ_CUDA(cudaEventSynchronize(done_[buffer]));
+        for (const Transfer& t : pending[buffer]) std::memcpy(t.target, t.source, t.bytes);
+        pending[buffer].clear();
+    };
+    for (const Transfer& transfer : transfers) {
+        auto* const target = static_cast<std::byte*>(transfer.target);
+        const auto* const source = static_cast<const std::byte*>(transfer.source);
+        for (std::size_t from = 0; from < transfer.bytes;) {
+            if (used == piece_bytes) {
+                CUSZ_CUDA(cudaEventRecord(done_[current], stream));
+                current = 1 - current;
+                used = 0;
+                empty(current);
+            }
+            std::byte* const pinned = pinned_[current] + used;
+            const std::size_t bytes = std::min(piece_bytes - used, transfer.bytes - from);
+            CUSZ_CUDA(cudaMemcpyAsync(pinned, source + from, bytes, cudaMemcpyDefault, stream));
+            pending[current].push_back({target + from, pinned, bytes});
+            from += bytes;
+            used = std::min((used + bytes + alignment - 1) / alignment * alignment, piece_bytes);
         }
-        CUSZ_CUDA(cudaEventRecord(done_[i % 2], stream));
-        if (!from_device || i + 1 < pieces) continue;
-        for (std::size_t last = pieces >= 2 ? pieces - 2 : 0; last < pieces; ++last) {
-            CUSZ_CUDA(cudaEventSynchronize(done_[last % 2]));
-            empty(last);
-        }
+    }
+    CUSZ_CUDA(cudaEventRecord(done_[current], stream));
+    empty(1 - current);
+    empty(current);
+}
+
+void Staging::send(const Transfer& transfer, cudaStream_t stream) {
+    prepare();
+    std::size_t current = 0;
+    for (std::size_t from = 0; from < transfer.bytes; from += piece_bytes, current = 1 - current) {
+        const std::size_t bytes = std::min(piece_bytes, transfer.bytes - from);
+        CUSZ_CUDA(cudaEventSynchronize(done_[current]));
+        std::memcpy(pinned_[current], static_cast<const std::byte*>(transfer.source) + from, bytes);
+        CUSZ_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(transfer.target) + from, pinned_[current], bytes,
+                                  cudaMemcpyDefault, stream));
+        CUSZ_CUDA(cudaEventRecord(done_[current], stream));
     }
 }
 

@@ -8,8 +8,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "check.hpp"
+#include "device.hpp"
 
 namespace cusz::cuda {
 
@@ -117,6 +119,9 @@ public:
     // target, source: either may be on the host. The copy is complete on return, except copies to the device, for which
     // later work on the stream waits.
     void copy(void* target, const void* source, std::size_t bytes, cudaStream_t stream);
+    // From the device to unpinned host memory. Many small ones do not take longer than one: the host waits for a buffer,
+    // not for each of them. Complete on return.
+    void fetch(std::span<const Transfer> transfers, cudaStream_t stream);
     std::size_t bytes() const { return pinned_[0] != nullptr ? 2 * piece_bytes : 0; }
     void release() noexcept;
 
@@ -124,6 +129,7 @@ private:
     static constexpr std::size_t piece_bytes = std::size_t{8} << 20;
 
     void prepare();
+    void send(const Transfer& transfer, cudaStream_t stream);
 
     std::array<std::byte*, 2> pinned_{};
     std::array<cudaEvent_t, 2> done_{};

@@ -98,6 +98,10 @@ public:
         });
     }
 
+    void fetch(std::span<const Transfer> transfers) override {
+        queue_.run([&] { queue_.staging.fetch(transfers, stream()); });
+    }
+
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                            int threads) override {
         if (!field.on_device()) return cpu_->value_range(dtype, values, field, special, threads);
