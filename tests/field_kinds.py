@@ -41,6 +41,16 @@ def sprinkle(x: NDArray, value: float, every: int, seed: int) -> NDArray:
     return x
 
 
+def strewn(shape: tuple[int, ...], dtype: np.dtype, values: list[float], one_in: int, seed: int = 0) -> NDArray:
+    """A smooth field with other values strewn in."""
+    x = smooth(shape, dtype, seed)
+    flat = x.reshape(-1)
+    where = np.flatnonzero(integers(x.size, 0, one_in, seed + 1) == 0)
+    with np.errstate(over="ignore"):
+        flat[where] = np.resize(np.array(values).astype(dtype), where.size)
+    return x
+
+
 def noise(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     return (integers(math.prod(shape), -(2**20), 2**20, 5) / 2**20).astype(dtype).reshape(shape)
 

@@ -67,8 +67,10 @@ def kinks(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     """Straight between kinks at every eighth point."""
     total = np.zeros(shape)
     for axis, extent in enumerate(shape):
-        heights = integers(extent // 8 + 2, -9, 10, axis).astype(np.float64)
-        total += along(axis, np.interp(np.arange(extent) / 8, np.arange(heights.size), heights), len(shape))
+        heights = integers(extent // 8 + 2, -9, 10, axis)
+        i = np.arange(extent)
+        values = heights[i // 8] * (8 - i % 8) + heights[i // 8 + 1] * (i % 8)
+        total += along(axis, values / 8, len(shape))
     return total.astype(dtype)
 
 
@@ -123,9 +125,9 @@ def near_largest(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     return np.where(x > 0, largest, -largest) * (1 - np.abs(x) / 8192).astype(dtype)
 
 
-def whole(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Integers: for a bound of 1/2, many are at the bound from their predictions."""
-    return integers(math.prod(shape), -30, 31, 6).astype(dtype).reshape(shape)
+def whole(shape: tuple[int, ...], dtype: np.dtype, largest: int = 30) -> NDArray:
+    """Integers: for bounds of 1/2 and 1, many are at the bound from their predictions."""
+    return integers(math.prod(shape), -largest, largest + 1).astype(dtype).reshape(shape)
 
 
 def lake(shape: tuple[int, ...], dtype: np.dtype, fill: float) -> NDArray:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import cusz_core as cusz
 import field_kinds
 import format_v2
-import spline_kinds
 import support
+from spline_kinds import kinks, layers, waves
 from support import DTYPES, F32, F64
 
 
@@ -30,23 +30,8 @@ def version(x: NDArray, eb: float, mode: str = "abs", **options: Any) -> int:
     return cusz.inspect(support.check_contract(x, eb, mode, **options)).version
 
 
-def waves(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Long smooth waves along every axis."""
-    total = np.zeros(shape)
-    for axis, extent in enumerate(shape):
-        wave = np.cos(np.arange(extent) / (9 + 4 * axis) + axis)
-        total = total + wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-    return total.astype(dtype)
-
-
 def noise(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     return (support.integers(math.prod(shape), 0, 2**16).reshape(shape) / 2**16).astype(dtype)
-
-
-def layered(shape: tuple[int, ...], axis: int, dtype: np.dtype) -> NDArray:
-    """Smooth, but for one axis along which it jumps."""
-    jumps = support.integers(shape[axis], -50, 50, 7) / 5.0
-    return (waves(shape, F64) + jumps.reshape([-1 if a == axis else 1 for a in range(len(shape))])).astype(dtype)
 
 
 BIG = [(40000,), (300, 250), (60, 70, 80), (3, 40, 50, 60)]
@@ -121,7 +106,7 @@ def test_any_values(
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_the_axis_of_layers_is_left_out(axis: int, dtype: np.dtype) -> None:
-    x = layered((60, 70, 80), axis, dtype)
+    x = layers((60, 70, 80), dtype, [axis])
     archive = compressed(x, 1e-2, "abs", "spline")
     info = cusz.inspect(archive)
     assert [extent == 1 for extent in info.tile_shape] == [a == axis for a in range(3)]
@@ -130,10 +115,10 @@ def test_the_axis_of_layers_is_left_out(axis: int, dtype: np.dtype) -> None:
 
 
 def test_a_fourth_axis_takes_its_place() -> None:
-    x = layered((20, 21, 22, 23), 3, F32)
+    x = layers((20, 21, 22, 23), F32, [3])
     info = cusz.inspect(compressed(x, 1e-2, "abs", "spline"))
     assert (info.tile_shape[3], info.tile_shape[0] > 1) == (1, True)
-    x = layered((20, 21, 22, 23), 0, F32)
+    x = layers((20, 21, 22, 23), F32, [0])
     assert cusz.inspect(compressed(x, 1e-2, "abs", "spline")).tile_shape[0] == 1
 
 
@@ -156,7 +141,7 @@ SMALL, LARGE = [(9000,), (90, 91), (16, 16, 16), (5, 9, 10, 11)], [(40000,), (30
 @pytest.mark.parametrize("shape", [*SMALL, *LARGE], ids=str)
 def test_the_curve_follows_from_what_is_left(shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Lines are best for kinks, as they are for noise, to which cubics add more of their own."""
-    assert curve_of(spline_kinds.kinks(shape, dtype), 1e-4) == LINEAR
+    assert curve_of(kinks(shape, dtype), 1e-4) == LINEAR
     assert curve_of(noise(shape, dtype), 1e-3) == LINEAR
     smooth_ones = {SIX_POINTS_AND_CODES} if shape in SMALL else {CUBIC, SIX_POINTS_AND_CODES}
     assert curve_of(waves(shape, dtype), 1e-3) in smooth_ones
@@ -194,7 +179,7 @@ def fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
                 x.reshape(-1)[::977] = 1e20
                 x.reshape(-1)[5::1511] = np.nan
                 yield f"mixture {share} {shape} {dtype}", x, 1e-3, "rel", 1e20
-        yield f"layers {dtype}", layered((60, 70, 80), 0, dtype), 1e-2, "abs", None
+        yield f"layers {dtype}", layers((60, 70, 80), dtype, [0]), 1e-2, "abs", None
         tiny = float(np.finfo(dtype).tiny)
         yield f"subnormal {dtype}", (waves((60, 70, 80), F64) * 64 * tiny).astype(dtype), tiny, "abs", None
 

@@ -5,6 +5,7 @@ import pytest
 
 import cusz_core as cusz
 import formats
+import hostile
 import support
 from support import F32, F64
 
@@ -14,12 +15,6 @@ DAMAGE = (cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedErr
 def small_fields():
     """Small archives that between them have every part: masks, fine masks, second-order Lorenzo, missing values,
     outliers of both kinds, several tiles."""
-    noisy = support.smooth((9, 10, 34), F32)
-    noisy.reshape(-1)[[3, 700, 2000]] = [np.nan, np.inf, 1e30]
-    noisy.reshape(-1)[100:130] = 1e20
-    dead = np.zeros((70, 70), F64)
-    dead[20:40, 30:60] = support.smooth((20, 30), F64)
-    dead[5, 5] = 1e7
     steps = support.smooth((4500,), F64)
     steps[1000:1010] += 1e5
     dead_but_spots = np.where(support.integers(4000, 0, 25) == 0, 3, 0).astype(F32).reshape(10, 20, 20)
@@ -32,8 +27,8 @@ def small_fields():
     line = support.smooth((600,), F64)
     line[100:110] *= 1e4
     return {
-        "noisy": (noisy, 1e-1, {"fill": 1e20}),
-        "dead": (dead, 1e-1, {}),
+        "noisy": (hostile.noisy(F32), 1e-1, {"fill": 1e20}),
+        "dead": (hostile.mostly_zero(F64), 1e-1, {}),
         "steps": (steps, 3e-1, {"bins": 128}),
         "fine": (dead_but_spots, 1e-1, {}),
         "ripples": (ripples, 1e-1, {}),

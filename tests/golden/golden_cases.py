@@ -1,6 +1,8 @@
 """The fields and parameters of the golden archives.
 
 Every field comes from integer arithmetic alone, so it is the same on every machine and with every version of numpy.
+What of field_kinds.py and spline_kinds.py is used here has to stay as it is.
+
 Between them the archives of a version have every part of it. Version 1: all types, ranks and modes, clipped and thin
 tiles, masks and fine masks, all-zero tiles, all predictors, missing values, both kinds of outliers, with either reach,
 raw tiles, large alphabets, a sampled codebook with escapes from it, raw archives. Version 2: constants, one
@@ -12,7 +14,6 @@ either version, with signs and without.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 
 import cusz_core as cusz
 import support
+from field_kinds import denormal, steep, strewn
+from spline_kinds import along, kinks, near_largest, whole
 from support import F32, F64, integers, smooth
 
 HERE = Path(__file__).parent
@@ -101,13 +104,6 @@ def noise_among_order(dtype: np.dtype) -> NDArray:
     return x
 
 
-def steep(dtype: np.dtype) -> NDArray:
-    """Codes of every size, some of them beyond the alphabet."""
-    n, digits = 4500, 22 if dtype == F32 else 50
-    magnitude = integers(n, 0, 2**digits, 10) >> np.maximum(integers(n, -6, digits, 11), 0)
-    return np.where(integers(n, 0, 2, 12) == 1, magnitude, -magnitude).astype(dtype) * dtype.type(0.25)
-
-
 def ripples(shape: tuple[int, int, int], dtype: np.dtype) -> NDArray:
     """A product of cubic polynomials: differences of differences are smaller still."""
     z, y, x = (i * (i - n // 2) * (i - n) + n for i, n in zip(np.indices(shape), shape, strict=True))
@@ -145,7 +141,7 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         f"{_name}_coast": Case(lambda t=_dtype: coast(t), 1e-1),
         f"{_name}_half_steps": Case(lambda t=_dtype: half_steps(t), 0.1),
         f"{_name}_noise": Case(lambda t=_dtype: noise_among_order(t), 1e-1),
-        f"{_name}_steep": Case(lambda t=_dtype: steep(t), 0.125),
+        f"{_name}_steep": Case(lambda t=_dtype: steep((4500,), t), 0.125),
         f"{_name}_1024_bins": Case(lambda t=_dtype: smooth((30, 30, 30), t), 1e-3, "rel", {"bins": 1024}),
         f"{_name}_8192_bins": Case(lambda t=_dtype: smooth((20, 20, 20), t), 1e-4, "rel", {"bins": 8192}),
         f"{_name}_constant": Case(lambda t=_dtype: np.full((20, 30), t.type(2.5)), 1e-3),
@@ -161,19 +157,6 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
 # ---------------------------------------------------------------------------------------------------------- version 2
 
 
-def strewn(shape: tuple[int, ...], dtype: np.dtype, values: list[float], one_in: int) -> NDArray:
-    """A smooth field with other values strewn in."""
-    x = smooth(shape, dtype)
-    flat = x.reshape(-1)
-    where = np.flatnonzero(integers(x.size, 0, one_in, 1) == 0)
-    flat[where] = np.resize(np.array(values).astype(dtype), where.size)
-    return x
-
-
-def along(axis: int, values: NDArray, ndim: int) -> NDArray:
-    return values.reshape([-1 if a == axis else 1 for a in range(ndim)])
-
-
 def waves(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     """Products of parabolas, which predictions follow closely."""
     total = np.zeros(shape)
@@ -182,17 +165,6 @@ def waves(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
         i = np.arange(extent) % (2 * period)
         total += along(axis, np.where(i < period, i * (period - i), (i - period) * (i - 2 * period)), len(shape))
     return (total / 64).astype(dtype)
-
-
-def kinks(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Straight between kinks at every eighth point."""
-    total = np.zeros(shape)
-    for axis, extent in enumerate(shape):
-        heights = integers(extent // 8 + 2, -9, 10, axis)
-        i = np.arange(extent)
-        values = heights[i // 8] * (8 - i % 8) + heights[i // 8 + 1] * (i % 8)
-        total += along(axis, values / 8, len(shape))
-    return total.astype(dtype)
 
 
 def layers(shape: tuple[int, ...], dtype: np.dtype, axis: int) -> NDArray:
@@ -224,22 +196,6 @@ def many_tiles(dtype: np.dtype) -> NDArray:
     x[::4, ::5] *= 100
     x[::5, 1::7, ::50] = np.nan
     return x
-
-
-def near_largest(dtype: np.dtype) -> NDArray:
-    x = smooth((30, 40), dtype)
-    largest = np.finfo(dtype).max
-    return np.where(x > 0, largest, -largest) * (1 - np.abs(x) / 8192).astype(dtype)
-
-
-def subnormal(dtype: np.dtype) -> NDArray:
-    unit = np.finfo(dtype).smallest_subnormal
-    return integers(1200, -(2**20), 2**20, 8).reshape(30, 40).astype(dtype) * unit
-
-
-def whole(shape: tuple[int, ...], dtype: np.dtype, largest: int = 30) -> NDArray:
-    """Integers: for bounds of 1/2 and 1, many are at the bound from their predictions."""
-    return integers(math.prod(shape), -largest, largest + 1).astype(dtype).reshape(shape)
 
 
 SPLINE_CASES: dict[str, Case] = {}
@@ -275,13 +231,13 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         "all_fill": Case(lambda t=_dtype: np.full((9, 17, 33), t.type(-9999)), 1e-3, "abs", {"fill": -9999.0}),
         "mixture": Case(lambda t=_dtype: stretches_of_every_kind(t), 1e-2),
         "spikes": Case(lambda t=_dtype: spikes(t)[:, :, :15], 1e-2),
-        "steep": Case(lambda t=_dtype: steep(t), 8.0 if _dtype == F32 else 2.0**30),
+        "steep": Case(lambda t=_dtype: steep((4500,), t), 8.0 if _dtype == F32 else 2.0**30),
         "far": Case(lambda t=_dtype: far(t)[:6000], 0.5),
         "whole": Case(lambda t=_dtype: whole((40, 50), t), 0.5),
         "whole_far": Case(lambda t=_dtype: whole((17, 10, 9), t, 3000), 1.0),
-        "near_largest": Case(lambda t=_dtype: near_largest(t), 1e-5, "rel"),
-        "largest_bound": Case(lambda t=_dtype: near_largest(t), _largest),
-        "subnormal": Case(lambda t=_dtype: subnormal(t), _tiny),
+        "near_largest": Case(lambda t=_dtype: near_largest((30, 40), t), 1e-5, "rel"),
+        "largest_bound": Case(lambda t=_dtype: near_largest((30, 40), t), _largest),
+        "subnormal": Case(lambda t=_dtype: denormal((30, 40), t), _tiny),
         "constant": Case(lambda t=_dtype: np.full((20, 30), t.type(2.5)), 1e-3, "rel"),
         "exact_bound": Case(lambda t=_dtype: smooth((8, 9, 10), t), 0.123456789),
         "lossless": Case(lambda t=_dtype: smooth((7, 11), t), 0.0),

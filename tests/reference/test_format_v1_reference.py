@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import cusz_core as cusz
 import support
+from field_kinds import strewn
 from support import DTYPES, F32, F64, integers, same_bits, smooth
 
 Make = Callable[[np.dtype], NDArray]
@@ -117,14 +118,11 @@ def nan_of_another_payload(dtype: np.dtype) -> Any:
 
 
 def spots(shape: tuple[int, ...], values: list[float], one_in: int, seed: int = 0) -> Make:
-    """A smooth field with other values strewn in."""
+    """A smooth field with other values strewn in; of NaN, with several payloads."""
 
     def make(dtype: np.dtype) -> NDArray:
-        x = smooth(shape, dtype, seed)
-        flat = x.reshape(-1)
-        where = np.flatnonzero(integers(x.size, 0, one_in, seed + 1) == 0)
-        flat[where] = np.resize(np.array(values, dtype), where.size)
-        flat[where[::3]] = nan_of_another_payload(dtype) if np.nan in values else flat[where[::3]]
+        x = strewn(shape, dtype, values, one_in, seed)
+        x[np.isnan(x) & (integers(x.size, 0, 3, seed).reshape(shape) == 0)] = nan_of_another_payload(dtype)
         return x
 
     return make

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from format_v2_tools import INSTRUCTION_SETS, compiled, instruction_sets
 from numpy.typing import NDArray
-from v2_cases import flipped, strewn
+from v2_cases import flipped
 
 import cusz_core as cusz
 import format_v2
 import support
+from field_kinds import strewn
 from support import F32, F64, smooth
 
 Tool = Callable[[str, bytes], bytes]

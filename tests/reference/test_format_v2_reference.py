@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from v2_cases import any_fields, flipped, smooth_fields, strewn
+from v2_cases import any_fields, flipped, smooth_fields
 
 import support
+from field_kinds import strewn
 from support import F32, F64, random_bits, smooth
 
 settings.register_profile("format v2", max_examples=30, derandomize=True)

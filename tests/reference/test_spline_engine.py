@@ -19,10 +19,11 @@ from format_v2_tools import INSTRUCTION_SETS, compiled, instruction_sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from v2_cases import SPECIALS, any_fields, flipped, smooth_fields, strewn
+from v2_cases import SPECIALS, any_fields, flipped, smooth_fields
 
 import format_v2
 import support
+from field_kinds import strewn
 from support import F32, F64, smooth
 
 FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,19 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-import support
-from support import DTYPES, smooth
-
-
-def strewn(shape: tuple[int, ...], dtype: np.dtype, values: list[float], one_in: int, seed: int = 0) -> NDArray:
-    """A smooth field with other values strewn in."""
-    x = smooth(shape, dtype, seed)
-    flat = x.reshape(-1)
-    where = np.flatnonzero(support.integers(x.size, 0, one_in, seed + 1) == 0)
-    with np.errstate(over="ignore"):
-        flat[where] = np.resize(np.array(values).astype(dtype), where.size)
-    return x
-
+from field_kinds import strewn
+from support import DTYPES
 
 SPECIALS = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e20, 1.0]
 
