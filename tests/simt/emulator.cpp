@@ -43,10 +43,10 @@ constexpr long steps_in_order = 1 << 20;
 constexpr unsigned long spin_limit = 16'000'000; // over all threads, while no thread returns
 
 constexpr const char* call_names[] = {
-    "__syncthreads",     "__syncthreads_or",  "__syncthreads_and", "__syncthreads_count", "__syncwarp",
-    "__ballot_sync",     "__any_sync",        "__all_sync",        "__shfl_sync",         "__shfl_up_sync",
-    "__shfl_xor_sync",   "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync",   "__reduce_or_sync",
-    "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__nanosleep",         "an atomic or a fence"};
+    "__syncthreads",   "__syncthreads_or",    "__syncthreads_and", "__syncthreads_count", "__syncwarp",
+    "__ballot_sync",   "__any_sync",          "__all_sync",        "__shfl_sync",         "__shfl_up_sync",
+    "__shfl_xor_sync", "__reduce_add_sync",   "__reduce_min_sync", "__reduce_max_sync",   "__reduce_or_sync",
+    "__nanosleep",     "an atomic or a fence"};
 const char* name(Call call) { return call_names[static_cast<unsigned>(call)]; }
 bool of_block(Call call) { return call <= Call::syncthreads_count; }
 
@@ -331,13 +331,10 @@ void complete_barrier(Block& block) {
 }
 
 std::uint64_t reduce(Call call, std::uint64_t a, std::uint64_t b) {
-    const auto signed_of = [](std::uint64_t x) { return static_cast<std::int32_t>(x); };
     switch (call) {
     case Call::min: return std::min(a, b);
     case Call::max: return std::max(a, b);
     case Call::bit_or: return a | b;
-    case Call::signed_min: return signed_of(b) < signed_of(a) ? b : a;
-    case Call::signed_max: return signed_of(a) < signed_of(b) ? b : a;
     default: return a + b;
     }
 }

@@ -499,7 +499,6 @@ const char* cudaGetErrorString(cudaError_t error) {
     }
 }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
 
 // The device -------------------------------------------------------------------------------------------------------
 
@@ -546,14 +545,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 cudaError_t cudaDeviceSynchronize() {
     return api("cudaDeviceSynchronize", [](Runtime&) { return wait_for("cudaDeviceSynchronize", arrive_all); });
-}
-cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-    return api("cudaMemGetInfo", [&](Runtime& r) {
-        if (free == nullptr || total == nullptr) return cudaErrorInvalidValue;
-        *free = r.memory_limit - std::min(r.allocated, r.memory_limit);
-        *total = r.memory_limit;
-        return cudaSuccess;
-    });
 }
 
 // Memory -----------------------------------------------------------------------------------------------------------
@@ -645,11 +636,6 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t size, cudaStre
 
 // Streams and events -----------------------------------------------------------------------------------------------
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-    return api("cudaStreamCreateWithFlags", [&](Runtime& r) {
-        return flags > cudaStreamNonBlocking ? cudaErrorInvalidValue : make(r.streams, stream);
-    });
-}
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     return api("cudaStreamCreate", [&](Runtime& r) { return make(r.streams, stream); });
 }
@@ -676,13 +662,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         event->recorded = r.work;
         event->time = std::chrono::steady_clock::now();
         return cudaSuccess;
-    });
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-    return api("cudaStreamWaitEvent", [&](Runtime& r) {
-        if (!r.events.contains(event) || !is_stream(stream)) return cudaErrorInvalidResourceHandle;
-        // Waiting for the stream now covers these copies too; completing them early makes waiting for either enough.
-        return arrive_before(event);
     });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

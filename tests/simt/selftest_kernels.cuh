@@ -46,27 +46,12 @@ __global__ void __launch_bounds__(1024) sum_blocks(const SumArguments<T> a) {
     if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
 }
 
-template <class T>
-__device__ T scanned_in_warp(T value) {
-    for (unsigned step = 1; step < 32; step *= 2) {
-        const T other = __shfl_up_sync(all_lanes, value, step);
-        if (lane() >= step) value += other;
-    }
-    return value;
-}
-template <class T>
-__global__ void scan_warps(T* values) {
-    T& value = values[blockIdx.x * blockDim.x + threadIdx.x];
-    value = scanned_in_warp(value);
-}
-
 struct Votes {
-    unsigned ballot, quarter_ballot, reduced_add, reduced_or;
-    int any, all, any_seven, count, block_or, block_and, reduced_min, reduced_max;
+    unsigned ballot, quarter_ballot, reduced_add, reduced_min, reduced_max, reduced_or;
+    int any, all, any_seven, count, block_or, block_and;
 };
 static __global__ void vote(Votes* votes) {
     const bool odd = threadIdx.x % 2 == 1;
-    const int number = static_cast<int>(threadIdx.x) - 40;
     Votes& mine = votes[threadIdx.x];
     mine.ballot = __ballot_sync(all_lanes, odd);
     mine.quarter_ballot = __ballot_sync(0xFFu << (lane() & ~7u), threadIdx.x % 3 == 0);
@@ -78,8 +63,8 @@ static __global__ void vote(Votes* votes) {
     mine.block_and = __syncthreads_and(threadIdx.x != 33);
     mine.reduced_add = __reduce_add_sync(all_lanes, threadIdx.x);
     mine.reduced_or = __reduce_or_sync(all_lanes, 1u << lane());
-    mine.reduced_min = __reduce_min_sync(all_lanes, number);
-    mine.reduced_max = __reduce_max_sync(all_lanes, number);
+    mine.reduced_min = __reduce_min_sync(all_lanes, threadIdx.x);
+    mine.reduced_max = __reduce_max_sync(all_lanes, threadIdx.x);
 }
 
 template <class T>
@@ -112,60 +97,6 @@ static __global__ void use_atomics(const AtomicsArguments a) {
     atomicMax(a.max, static_cast<int>(number) - 7);
     __syncthreads();
     for (unsigned i = threadIdx.x; i < 16; i += blockDim.x) atomicAdd(&a.histogram[i], counts[i]);
-}
-
-// Inclusive sums over all tiles in one pass: a tile waits for the sum of all before it (decoupled look-back).
-struct LookBackArguments {
-    const unsigned* values;
-    unsigned long long* sums;
-    unsigned* ticket;
-    volatile unsigned long long* states; // per tile: sum * 4 + (0: nothing yet, 1: of the tile, 2: up to the tile)
-};
-static __global__ void __launch_bounds__(256) look_back(const LookBackArguments a) {
-    struct Shared {
-        unsigned tile;
-        unsigned long long before, of_warps[8];
-    };
-    Shared& s = *shared<Shared>();
-    if (threadIdx.x == 0) s.tile = atomicAdd(a.ticket, 1u);
-    __syncthreads();
-    const unsigned tile = s.tile;
-    const std::size_t i = static_cast<std::size_t>(tile) * blockDim.x + threadIdx.x;
-    unsigned long long sum = scanned_in_warp<unsigned long long>(a.values[i]);
-    if (lane() == 31) s.of_warps[warp()] = sum;
-    __syncthreads();
-    unsigned long long total = 0;
-    for (unsigned w = 0; w < blockDim.x / 32; ++w) {
-        if (w == warp()) sum += total;
-        total += s.of_warps[w];
-    }
-    if (warp() == 0) {
-        if (lane() == 0) {
-            __threadfence();
-            a.states[tile] = total * 4 + (tile == 0 ? 2 : 1);
-        }
-        unsigned long long before = 0;
-        for (int last = static_cast<int>(tile) - 1; last >= 0; last -= 32) {
-            const int mine = last - static_cast<int>(lane());
-            unsigned long long state = 2; // before the first tile
-            if (mine >= 0)
-                while ((state = a.states[mine]) % 4 == 0) __nanosleep(50);
-            __threadfence();
-            const unsigned done = __ballot_sync(all_lanes, state % 4 == 2);
-            const unsigned first = done == 0 ? 31 : __ffs(static_cast<int>(done)) - 1;
-            unsigned long long part = lane() <= first ? state / 4 : 0;
-            for (int step = 16; step > 0; step /= 2) part += __shfl_xor_sync(all_lanes, part, step);
-            before += part;
-            if (done != 0) break;
-        }
-        if (lane() == 0) {
-            s.before = before;
-            __threadfence();
-            a.states[tile] = (before + total) * 4 + 2;
-        }
-    }
-    __syncthreads();
-    a.sums[i] = s.before + sum;
 }
 
 // Threads from `from` on return at once; the others sum their numbers.

@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <source_location>
@@ -50,9 +51,6 @@ enum class Call : unsigned char {
     min,
     max,
     bit_or,
-    signed_add,
-    signed_min,
-    signed_max,
     nanosleep,
     step,
 };
@@ -106,7 +104,6 @@ static const uint3& threadIdx [[maybe_unused]] = simt::thread_index;
 static const uint3& blockIdx [[maybe_unused]] = simt::block_index;
 static const dim3& blockDim [[maybe_unused]] = simt::block_size;
 static const dim3& gridDim [[maybe_unused]] = simt::grid_size;
-constexpr int warpSize = 32;
 
 // Barriers and fences -------------------------------------------------------------------------------------------------
 
@@ -124,7 +121,6 @@ inline int __syncthreads_count(int predicate, SIMT_SITE) {
 }
 inline void __syncwarp(unsigned mask = ~0u, SIMT_SITE) { simt::meet_warp(simt::Call::syncwarp, mask, 0, site); }
 inline void __threadfence(SIMT_SITE) { simt::step(site); }
-inline void __threadfence_block(SIMT_SITE) { simt::step(site); }
 inline void __nanosleep(unsigned, SIMT_SITE) { simt::pause(simt::Call::nanosleep, site); }
 
 // Votes, shuffles and reductions of a warp ----------------------------------------------------------------------------
@@ -153,17 +149,16 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, SIMT_SITE) 
     return simt::from_bits<T>(simt::shuffle(simt::Call::shuffle_xor, mask, simt::to_bits(value), lanes, width, site));
 }
 
-#define SIMT_REDUCE(name, type, call)                                                                                  \
-    inline type name(unsigned mask, type value, SIMT_SITE) {                                                           \
-        return simt::from_bits<type>(simt::meet_warp(simt::Call::call, mask, simt::to_bits(value), site));             \
+// Of unsigned values only: of signed ones CUDA has others.
+#define SIMT_REDUCE(name, call)                                                                                        \
+    template <std::same_as<unsigned> T>                                                                                \
+    T name(unsigned mask, T value, SIMT_SITE) {                                                                        \
+        return static_cast<T>(simt::meet_warp(simt::Call::call, mask, value, site));                                   \
     }
-SIMT_REDUCE(__reduce_add_sync, unsigned, add)
-SIMT_REDUCE(__reduce_min_sync, unsigned, min)
-SIMT_REDUCE(__reduce_max_sync, unsigned, max)
-SIMT_REDUCE(__reduce_or_sync, unsigned, bit_or)
-SIMT_REDUCE(__reduce_add_sync, int, signed_add)
-SIMT_REDUCE(__reduce_min_sync, int, signed_min)
-SIMT_REDUCE(__reduce_max_sync, int, signed_max)
+SIMT_REDUCE(__reduce_add_sync, add)
+SIMT_REDUCE(__reduce_min_sync, min)
+SIMT_REDUCE(__reduce_max_sync, max)
+SIMT_REDUCE(__reduce_or_sync, bit_or)
 #undef SIMT_REDUCE
 
 // Atomics -------------------------------------------------------------------------------------------------------------
@@ -208,12 +203,11 @@ inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline unsigned long long __brevll(unsigned long long x) {
-    unsigned long long reversed = 0;
-    for (int i = 0; i < 64; ++i) reversed |= (x >> i & 1) << (63 - i);
+inline unsigned __brev(unsigned x) {
+    unsigned reversed = 0;
+    for (int i = 0; i < 32; ++i) reversed |= (x >> i & 1) << (31 - i);
     return reversed;
 }
-inline unsigned __brev(unsigned x) { return static_cast<unsigned>(__brevll(x) >> 32); }
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return static_cast<unsigned>(((std::uint64_t{high} << 32 | low) << (shift & 31)) >> 32);
 }
@@ -227,12 +221,6 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
         result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
     return result;
 }
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<unsigned long long>(Wide{a} * b >> 64);
-}
-
 // CUDA's functions in the global namespace; integers and floating point are never mixed.
 template <simt::Number32or64 T>
 constexpr T min(T a, T b) {

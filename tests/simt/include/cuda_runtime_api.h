@@ -7,32 +7,16 @@
 
 #define __global__
 #define __device__
-#define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 // No __noinline__: libstdc++'s headers have attributes of that name. Kernels write __attribute__((noinline)).
 #define __launch_bounds__(...)
-#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
-// Vector types --------------------------------------------------------------------------------------------------------
+// Indices and sizes ---------------------------------------------------------------------------------------------------
 
-#define SIMT_VECTORS(name, type, alignment2, alignment4)                                                               \
-    struct __align__(alignment2) name##2 { type x, y; };                                                               \
-    struct name##3 { type x, y, z; };                                                                                  \
-    struct __align__(alignment4) name##4 { type x, y, z, w; };                                                         \
-    constexpr name##2 make_##name##2(type x, type y) { return {x, y}; }                                                \
-    constexpr name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                     \
-    constexpr name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
-SIMT_VECTORS(uchar, unsigned char, 2, 4)
-SIMT_VECTORS(short, short, 4, 8)
-SIMT_VECTORS(ushort, unsigned short, 4, 8)
-SIMT_VECTORS(int, int, 8, 16)
-SIMT_VECTORS(uint, unsigned, 8, 16)
-SIMT_VECTORS(longlong, long long, 16, 16)
-SIMT_VECTORS(ulonglong, unsigned long long, 16, 16)
-SIMT_VECTORS(float, float, 8, 16)
-SIMT_VECTORS(double, double, 16, 16)
-#undef SIMT_VECTORS
+struct uint3 {
+    unsigned x, y, z;
+};
 
 struct dim3 {
     unsigned x, y, z;
@@ -41,14 +25,11 @@ struct dim3 {
 
 // The host side -------------------------------------------------------------------------------------------------------
 
-#define CUDART_CB
-
 // Each error's name is its text too; cudaGetErrorName needs the list once more.
 #define SIMT_ERRORS(ERROR)                                                                                             \
     ERROR(cudaSuccess, 0)                                                                                              \
     ERROR(cudaErrorInvalidValue, 1)                                                                                    \
     ERROR(cudaErrorMemoryAllocation, 2)                                                                                \
-    ERROR(cudaErrorInitializationError, 3)                                                                             \
     ERROR(cudaErrorInvalidConfiguration, 9)                                                                            \
     ERROR(cudaErrorInvalidMemcpyDirection, 21)                                                                         \
     ERROR(cudaErrorInsufficientDriver, 35)                                                                             \
@@ -107,15 +88,8 @@ using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 #define cudaStreamLegacy ((cudaStream_t)0x1)
 #define cudaStreamPerThread ((cudaStream_t)0x2)
-#define cudaStreamDefault 0x00
-#define cudaStreamNonBlocking 0x01
-#define cudaEventDefault 0x00
-#define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
 #define cudaHostAllocDefault 0x00
-#define cudaHostAllocPortable 0x01
-#define cudaHostAllocMapped 0x02
-#define cudaHostAllocWriteCombined 0x04
 
 struct cudaLaunchAttribute {
     int id;
@@ -134,7 +108,6 @@ extern "C" {
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
-cudaError_t cudaPeekAtLastError();
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
@@ -142,7 +115,6 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceSynchronize();
-cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
 cudaError_t cudaMalloc(void** pointer, std::size_t size);
 cudaError_t cudaFree(void* pointer);
@@ -159,10 +131,8 @@ cudaError_t cudaMemset(void* pointer, int value, std::size_t size);
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t size, cudaStream_t stream = nullptr);
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
