@@ -20,6 +20,7 @@ from simt_library import ABS, CPU, CUDA, DEVICE, RAW_OVERHEAD, REL, Context, Lib
 import format_v1 as v1
 import formats
 import support
+from strategies import any_fields
 
 pytestmark = pytest.mark.simt
 
@@ -318,20 +319,6 @@ some_bins = st.sampled_from([64, 64, 128, 1024, 8192])
 
 
 @st.composite
-def any_fields(draw: st.DrawFn) -> NDArray:
-    """Any values, special ones included, in any small shape."""
-    dtype = draw(dtypes)
-    elements = st.one_of(
-        st.floats(width=8 * dtype.itemsize),
-        st.floats(width=8 * dtype.itemsize, min_value=-1, max_value=1),
-        st.sampled_from([0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1e20, 1.0]).map(
-            lambda v: float(dtype.type(v))
-        ),
-    )
-    return draw(arrays.arrays(dtype, draw(shapes), elements=elements))
-
-
-@st.composite
 def patched_fields(draw: st.DrawFn) -> NDArray:
     """A field of one kind with boxes of others, in any shape of some tiles."""
     dtype = draw(dtypes)
@@ -345,7 +332,7 @@ def patched_fields(draw: st.DrawFn) -> NDArray:
     return x
 
 
-@given(x=any_fields() | patched_fields(), eb=bounds, mode=st.sampled_from([ABS, REL]), fill=fills, bins=some_bins)
+@given(x=any_fields(shapes) | patched_fields(), eb=bounds, mode=st.sampled_from([ABS, REL]), fill=fills, bins=some_bins)
 @settings(max_examples=240, derandomize=True)
 def test_any_field(loaded: Library, reused: Context, x: NDArray, eb: float, mode: int, fill: float, bins: int) -> None:
     check_identity(reused, x, eb, mode, fill=fill, bins=bins)
