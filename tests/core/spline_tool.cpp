@@ -6,14 +6,11 @@
 //   decompress TYPE THREADS [START COUNT]...   an archive to the field, or to a box of it
 //   passes   as compress, but prints how many values were predicted, and how many of them again to choose a model
 //   choose   as compress, but prints the curve, the bounds and the axes that a CURVE above 3 is replaced by
-//   time     as compress, but prints lengths and seconds
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <span>
@@ -92,56 +89,25 @@ int run(const std::string& what, Arguments arguments) {
     front.special = front.has_fill ? std::stoull(fill) : Traits<T>::canonical_nan;
     std::vector<T> field(static_cast<std::size_t>(front.layout.values));
     std::memcpy(field.data(), input.data(), std::min(input.size(), field.size() * sizeof(T)));
-    std::vector<std::byte> archive(field.size() * sizeof(T) + 10000);
-    const auto choose = [&] {
+    std::vector<std::byte> archive(2 * field.size() * sizeof(T) + 10000); // codes may be longer than values
+    if (how.curve > 3) {
         const BoxReader read = [&](std::vector<TileBox>&) { return field.data(); };
         Buffer memory;
         cpu::SampleBoxes boxes(front.layout);
         const T* const sample = boxes.read(engine, front, read, memory);
-        return cpu::Chooser<T>(engine, front, boxes, sample).choose(std::uint64_t{1} << 62).how;
-    };
-    const bool chooses = how.curve > 3;
-    if (chooses) how = choose();
+        how = cpu::Chooser<T>(engine, front, boxes, sample).choose(std::uint64_t{1} << 62).how;
+    }
     if (what == "choose") {
         std::printf("%u %u %u %u %u\n", how.curve, how.bounds, how.axes[0], how.axes[1], how.axes[2]);
         return 0;
     }
-    if (what == "compress" || what == "passes") {
-        const auto n = engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
-        if (!n) return 1;
-        const auto [values, again] = engine.passes();
-        if (what == "passes")
-            std::printf("%llu %llu\n", static_cast<unsigned long long>(values), static_cast<unsigned long long>(again));
-        else
-            std::fwrite(archive.data(), 1, *n, stdout);
-        return 0;
-    }
-    const int rounds = std::getenv("ROUNDS") != nullptr ? std::atoi(std::getenv("ROUNDS")) : 7;
-    std::size_t n = 0;
-    std::vector<T> back(field.size());
-    for (int round = 0; round < rounds; ++round) {
-        const auto begin = std::chrono::steady_clock::now();
-        if (chooses) how = choose();
-        n = *engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
-        const auto middle = std::chrono::steady_clock::now();
-        std::size_t front_bytes = 0;
-        const std::span bytes{archive.data(), n};
-        const Front read = read_front(bytes, front_bytes);
-        for (int more = std::getenv("MORE") != nullptr ? std::atoi(std::getenv("MORE")) : 0; more > 0; --more)
-            engine.decompress(bytes, bytes.size(), read, front_bytes, threads, 0, whole(read.layout, back.data()));
-        engine.decompress(bytes, bytes.size(), read, front_bytes, threads, 0, whole(read.layout, back.data()));
-        const auto end = std::chrono::steady_clock::now();
-        const auto rate = [&](auto a, auto b) {
-            return static_cast<double>(field.size() * sizeof(T)) / 1e6 / std::chrono::duration<double>(b - a).count();
-        };
-        std::printf("%zu bytes, ratio %.2f, %.0f MB/s, %.0f MB/s\n", n,
-                    static_cast<double>(field.size() * sizeof(T)) / static_cast<double>(n), rate(begin, middle),
-                    rate(middle, end));
-    }
-    double worst = 0;
-    for (std::size_t i = 0; i < field.size(); ++i)
-        worst = std::max(worst, std::abs(static_cast<double>(field[i]) - static_cast<double>(back[i])));
-    std::printf("largest error %.9g of %.9g; scratch %zu\n", worst, front.e, engine.scratch_bytes());
+    const auto n = engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
+    if (!n) return 1;
+    const auto [values, again] = engine.passes();
+    if (what == "passes")
+        std::printf("%llu %llu\n", static_cast<unsigned long long>(values), static_cast<unsigned long long>(again));
+    else
+        std::fwrite(archive.data(), 1, *n, stdout);
     return 0;
 }
 

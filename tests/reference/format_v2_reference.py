@@ -1057,11 +1057,10 @@ def count(tiles_of: list[list[list[CodedPhase]]], lattices: Sequence[Lattice]) -
 
 def encode(
     x: Array, eb: float, mode: str = "abs", fill: float | None = None, *, allowed: Sequence[int] = (15, 15, 15),
-    curve: int = CUBIC, bounds: int = 0, top: float | None = None, model: Model | None = None,
-    even_if_longer: bool = False,
+    curve: int = CUBIC, bounds: int = 0, even_if_longer: bool = False,
 ) -> bytes:  # fmt: skip
-    """The archive of a field. `allowed`: masks of axes; `curve`, `bounds`: numbers of section 4 and 3; `top`: what is
-    stored of the first value; `even_if_longer`: than a raw archive, for tests."""
+    """The archive of a field. `allowed`: masks of axes; `curve`, `bounds`: numbers of section 4 and 3;
+    `even_if_longer`: than a raw archive, for tests."""
     x = np.ascontiguousarray(x)
     ty = v1.type_of(x.dtype)
     if not 1 <= x.ndim <= 4 or not 0 < eb < float("inf") or mode not in ("abs", "rel"):
@@ -1083,12 +1082,11 @@ def encode(
     extents = extents_of(x.shape)
     plan = Plan(ty, pattern, extents, (allowed[0], allowed[1], allowed[2]), float(e_0), curve, bounds)
     bits = bits.reshape(extents)
-    top_bits = int(bits.ravel()[0] if top is None else ty.value(top).view(ty.bits))
+    top_bits = int(bits.ravel()[0])
     with np.errstate(all="ignore"):
         tiles_of = code_field(plan, bits, top_bits)
     dimensions = plan.lattices[0].active
-    if model is None:
-        model = choose_model(count(tiles_of, plan.lattices), dimensions, plan.lattices)
+    model = choose_model(count(tiles_of, plan.lattices), dimensions, plan.lattices)
 
     deltas: list[tuple[int, int]] = []
     if model.has_map:

@@ -18,13 +18,14 @@ import pytest
 from format_v2_tools import INSTRUCTION_SETS, compiled, instruction_sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
-from v2_cases import SPECIALS, any_fields, flipped, smooth_fields
 
 import format_v2
 import support
 from field_kinds import strewn
-from support import F32, F64, smooth
+from strategies import SPECIALS, any_fields
+from support import DTYPES, F32, F64, smooth
 
 FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOURCES = [
@@ -105,7 +106,9 @@ def agree(codec: Codec, x: NDArray, eb: float, mode: str = "abs", fill: float | 
     archive = codec.encode(x, eb, mode, fill, **options)
     assert len(archive) == len(wanted)
     assert archive == wanted
-    assert same_bits(codec.decode(archive, x.dtype), reference.decode(archive))
+    read = reference.decode(archive)
+    assert same_bits(codec.decode(archive, x.dtype), read)
+    assert support.violations(x, read, support.absolute_bound(x, eb, mode, fill), fill) == []
     return archive
 
 
@@ -234,10 +237,24 @@ def test_what_is_chosen_can_be_coded(shape: tuple[int, ...], codec: Codec) -> No
     assert codec.encode(x, 1e-3, curve=CHOOSE) == wanted
 
 
+@st.composite
+def smooth_fields(draw: Any) -> NDArray:
+    """Up to a few thousand values, most of them near their predictions."""
+    dtype = draw(st.sampled_from(DTYPES))
+    largest = {1: 9000, 2: 90, 3: 20, 4: 9}
+    ndim = draw(st.integers(1, 4))
+    shape = tuple(draw(st.lists(st.integers(1, largest[ndim]), min_size=ndim, max_size=ndim)))
+    scale = draw(st.sampled_from([1.0, 1e-30, 1e30, 0.01, 100.0]))
+    seed = draw(st.integers(0, 2**20))
+    x = strewn(shape, dtype, draw(st.lists(st.sampled_from(SPECIALS), min_size=1)), 200, seed)
+    with np.errstate(over="ignore"):
+        return x * dtype.type(scale)
+
+
 @pytest.mark.full
 @FEW
 @given(
-    x=st.one_of(any_fields(), smooth_fields()),
+    x=st.one_of(any_fields(arrays.array_shapes(min_dims=1, max_dims=4, max_side=14)), smooth_fields()),
     eb=st.one_of(st.floats(1e-12, 1e3), st.sampled_from([0.5, 0.01, 0.125, 1e-38, 2.3e-308, 1e38, 1.7e308])),
     mode=st.sampled_from(["abs", "rel"]),
     fill=st.sampled_from([None, *SPECIALS]),
@@ -276,7 +293,7 @@ def test_damaged_units_are_refused_alike(dtype: np.dtype, checked: Codec) -> Non
     assert unchanged == archive
     n_refused = 0
     for bit in support.integers(60, 8 * 20, 8 * len(archive), 3).tolist():
-        changed = bytearray(flipped(archive, bit))
+        changed = bytearray(format_v2.flipped(archive, bit))
         format_v2.seal(changed)
         damaged = bytes(changed)
         try:
