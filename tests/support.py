@@ -302,6 +302,14 @@ def run(
     return done
 
 
+def output(*command: object, env: dict[str, str] | None = None, ok: bool = True) -> str:
+    """All that a command prints, which has to succeed, or to fail; it may take long."""
+    done = run(command, status=None, timeout=3600, env=env)
+    text = done.stdout + done.stderr
+    assert (done.returncode == 0) == ok, text
+    return text
+
+
 def printed(code: str, **environment: str) -> str:
     """What Python code prints in a process of its own."""
     return run([sys.executable, "-c", code], env={**os.environ, **environment}).stdout.strip()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from support import output
 
 ROOT = Path(__file__).parents[2]
 WHEEL = "cusz-1.2.3-cp311-cp311-manylinux_2_34_x86_64.whl"
@@ -58,11 +59,9 @@ def write(path: Path, files: dict[str, str]) -> Path:
 
 
 def check(*files: Path, ok: bool) -> str:
-    command = [sys.executable, ROOT / "scripts/check_release.py", "--files-only", *files]
-    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    assert done.returncode == (0 if ok else 1), done.stdout
-    assert ("FAILED" in done.stdout) != ok
-    return done.stdout
+    said = output(sys.executable, ROOT / "scripts/check_release.py", "--files-only", *files, ok=ok)
+    assert ("FAILED" in said) != ok
+    return said
 
 
 def test_files_that_are_right(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
@@ -12,20 +11,13 @@ import pytest
 import cusz_core
 import cusz_operator
 from cusz_core.command_line import Command
+from support import output
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build/release"
 CORE = Path(cusz_core.__file__).parent
 PLUGIN = Path(cusz_operator.__file__).parent / "libcusz_operator.so"
 FILTER = CORE / "hdf5_plugin/libcusz_hdf5.so"
-
-
-def output(*command: str | Path, env: dict[str, str] | None = None, ok: bool = True) -> str:
-    words = [str(word) for word in command]
-    result = subprocess.run(words, env=env, text=True, capture_output=True, check=False)
-    text = result.stdout + result.stderr
-    assert (result.returncode == 0) == ok, text
-    return text
 
 
 def configure(build: Path, *options: str, ok: bool = True) -> str:

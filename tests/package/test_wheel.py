@@ -15,19 +15,12 @@ import numpy as np
 import pytest
 
 import support
-from support import F32, F64
+from support import F32, F64, output
 
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build/wheels"  # of scripts/wheels
 EB = 1e-3
 PLUGIN = "cusz_operator/libcusz_operator.so"
-
-
-def output(*command: str | Path, env: dict[str, str] | None = None, ok: bool = True) -> str:
-    result = subprocess.run([str(word) for word in command], env=env, text=True, capture_output=True, check=False)
-    text = result.stdout + result.stderr
-    assert (result.returncode == 0) == ok, text
-    return text
 
 
 # ------------------------------------------------------------------------------------------- source distribution
