@@ -302,9 +302,9 @@ def run(
     return done
 
 
-def output(*command: object, env: dict[str, str] | None = None, ok: bool = True) -> str:
+def output(*command: object, ok: bool = True, **options: Any) -> str:
     """All that a command prints, which has to succeed, or to fail; it may take long."""
-    done = run(command, status=None, timeout=3600, env=env)
+    done = run(command, status=None, timeout=3600, **options)
     text = done.stdout + done.stderr
     assert (done.returncode == 0) == ok, text
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +22,7 @@ Tool = Callable[[str, str], str]
 @pytest.fixture
 def run(environment: dict[str, str], tmp_path: Path) -> Run:
     """Runs a command in the test's folder, and returns what it says."""
-
-    def run(*command: str | Path, ok: bool = True) -> str:
-        result = support.run(command, status=None, env=environment, cwd=tmp_path)
-        said = result.stdout + result.stderr
-        assert (result.returncode == 0) == ok, said
-        return said
-
-    return run
+    return functools.partial(support.output, env=environment, cwd=tmp_path)
 
 
 def dumped(run: Run, h5dump: str, path: Path, like: np.ndarray) -> np.ndarray:
