@@ -3,6 +3,7 @@
 count of the values beyond the bound.
 
     .venv/bin/python scripts/bench/compare.py turbulence density.npy --repeat 3
+    .venv/bin/python scripts/bench/compare.py --through hdf5       # whole files, in the page cache
     .venv/bin/python scripts/bench/compare.py --list
 
 Without FIELD: all generated fields, and the .npy files of $CUSZ_TEST_DATA. scripts/bench/peers.py runs it in an
@@ -12,6 +13,7 @@ environment that has the others. The package `comparison` has what it measures w
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     add("fields", nargs="*", metavar="FIELD", help="generated field (see --list), or .npy file")
     add("--list", action="store_true", help="list the generated fields and the tools, and exit")
     add("--tools", metavar="A,B", help="only these tools, such as cusz,sz3-lorenzo")
+    add("--through", choices=("hdf5", "zarr"), help="tools that write and read files, in place of those in memory")
     add("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
     text = "rel (default): relative to the value range; abs; or pw_rel: relative to every value"
     add("--mode", choices=("abs", "rel", "pw_rel"), default="rel", help=text)
@@ -56,8 +59,9 @@ def run(options: argparse.Namespace) -> int:
         _use_sources(options)
         _print_list()
         return 0
-    _require_outputs(options)
-    document = report.read_json(options.earlier) if options.earlier else _measure(options)
+    earlier = report.read_json(options.earlier) if options.earlier else None
+    _require_outputs(options, report.section_of(earlier["head"] if earlier else {"through": options.through}))
+    document = earlier or _measure(options)
     text = report.full(document)
     print(text, end="")
     if options.csv:
@@ -76,13 +80,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _require_outputs(options: argparse.Namespace) -> None:
+def _require_outputs(options: argparse.Namespace, section: str) -> None:
     """Checks the options up front: better to fail now than after an hour."""
-    if options.figures or options.docs or options.summary:
+    if options.figures or options.summary or (options.docs and section == "bench"):
         figures.require_matplotlib()
-    for page, section in ((options.docs, "bench"), (options.summary, "summary")):
+    for page, of_page in ((options.docs, section), (options.summary, "summary")):
         if page:
-            runner.around_section(page, section)
+            runner.around_section(page, of_page)
     for path in (options.csv, options.json, options.markdown):
         if path and not path.parent.is_dir():
             raise ParameterError(f"there is no folder {path.parent} for {path.name}")
@@ -97,10 +101,12 @@ def _measure(options: argparse.Namespace) -> Document:
     for eb in options.eb:
         embedding.error_bound(eb)
     names = fields.chosen(options.fields)
-    chosen = [tool for tool in _chosen_tools(options.tools, tools.TOOLS) if tool.missing() is None]
+    library, every = _tools_through(options.through)
+    chosen = [tool for tool in _chosen_tools(options.tools, every) if tool.missing() is None]
     chosen = [tool for tool in chosen if tool.is_pointwise or options.mode != "pw_rel"]
     plan = measure.Plan(options.eb, chosen, options.mode, options.threads, options.repeat, options.pfpl, options.qoz)
-    head = runner.machine(options.repeat, tools=measure.described(tools.TOOLS, plan))
+    head = runner.machine(options.repeat, tools=measure.described(every, plan))
+    head |= {"through": options.through, "library": library} if options.through else {}
     runner.reuse_freed_memory()
     dtype = DTYPES[options.dtype] if options.dtype else None
     document: Document = {"head": head, "rows": []}
@@ -112,6 +118,16 @@ def _measure(options: argparse.Namespace) -> Document:
     finally:
         _say("")
     return document
+
+
+def _tools_through(through: str | None) -> tuple[str, Sequence[Tool]]:
+    """What reads and writes files, and the tools."""
+    if through is None:
+        return "", tools.TOOLS
+    os.environ["OMP_NUM_THREADS"] = "1"  # before the libraries read it, ours too: filters and codecs have no other way
+    from comparison import files  # h5py and zarr are not needed otherwise
+
+    return files.THROUGH[through]
 
 
 def _chosen_tools(text: str | None, every: Sequence[Tool]) -> list[Tool]:
@@ -145,11 +161,13 @@ def _print_list() -> None:
 
 
 def _write_docs(document: Document, path: Path) -> None:
-    folder = path.parent / "figures"
-    figures.draw(document, folder)
-    report.write_csv(document, folder / "bench.csv")
-    runner.write_json(document, folder / "bench.json")
-    runner.replace_section(path, report.compact(document, folder), "bench")
+    folder, section = path.parent / "figures", report.section_of(document["head"])
+    prefix = section.replace(" ", "_")
+    if section == "bench":
+        figures.draw(document, folder)
+        report.write_csv(document, folder / "bench.csv")
+    runner.write_json(document, folder / f"{prefix}.json")
+    runner.replace_section(path, report.compact(document, folder, prefix), section)
 
 
 def _write_summary(document: Document, path: Path) -> None:

@@ -6,7 +6,8 @@ compressors.
     scripts/bench/peers.py --docs                    # everything, and rewrites compressors.md (half an hour)
     scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
     scripts/bench/peers.py --docs --qoz FOLDER       # with QoZ, from a checkout of github.com/szcompressor/QoZ
-    scripts/bench/peers.py through.py --docs         # whole files, through HDF5 and Zarr
+    scripts/bench/peers.py --through hdf5 --repeat 3 --docs     # whole files: rewrites files.md
+    scripts/bench/peers.py blocks.py --docs          # small blocks
 
 The versions are those of scripts/bench/requirements.txt.
 """
@@ -20,8 +21,6 @@ from pathlib import Path
 
 from runner import PAGES, PEERS, ROOT, VENV, say
 
-#: The pages that scripts write sections of.
-PAGES_OF = {"compare.py": "compressors.md", "through.py": "files.md"}
 REQUIREMENTS = ROOT / "scripts/bench/requirements.txt"
 
 
@@ -31,8 +30,10 @@ def main(options: list[str]) -> int:
         return 1
     make_environment()
     script = options.pop(0) if options and options[0].endswith(".py") else "compare.py"
-    pages = {"--docs": PAGES_OF[script], "--summary": "index.md"} if script in PAGES_OF else {}
-    options = [f"{option}={PAGES / pages[option]}" if option in pages else option for option in options]
+    if script == "compare.py":  # its options have the pages that it writes sections of
+        is_of_files = any(option.startswith("--through") for option in options)
+        pages = {"--docs": "files.md" if is_of_files else "compressors.md", "--summary": "index.md"}
+        options = [f"{option}={PAGES / pages[option]}" if option in pages else option for option in options]
     return subprocess.run([PEERS / "bin/python", ROOT / "scripts/bench" / script, *options], check=False).returncode
 
 

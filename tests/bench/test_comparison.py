@@ -6,13 +6,14 @@ import json
 import math
 import os
 import sys
+import tempfile
 import time
 
 import compare
 import numpy as np
 import pytest
 import runner
-from comparison import measure, report, tools
+from comparison import files, measure, report, tools
 from comparison.fields import Field
 
 import cusz_core as cusz
@@ -175,8 +176,9 @@ def test_a_tool_that_may_crash_is_tried_elsewhere_first(monkeypatch, error):
     assert row["error"] == error
 
 
-def test_the_probe_runs():
-    assert runner.apart(measure.try_once, "cusz", tools.Task(X, "rel", 0.01, 0.02, True), None) == (None, None)
+@pytest.mark.parametrize("tool", [OURS, files.THROUGH["hdf5"][1][0]], ids=["memory", "file"])
+def test_the_probe_runs(tool):
+    assert runner.apart(measure.try_once, tool, tools.Task(X, "rel", 0.01, 0.02, True), None) == (None, None)
 
 
 def test_calls_in_a_separate_process():
@@ -283,6 +285,52 @@ def test_documentation(run, tmp_path):
     page.write_text("no markers")
     for option in ("--docs", "--summary"):
         assert run("x.npy", option, page)[:2] == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunk"),
+    [
+        ((files.MAX_VALUES,), (files.MAX_VALUES,)),
+        ((files.MAX_VALUES + 1,), (files.MAX_VALUES // 2 + 1,)),
+        ((256, 256, 256), (64, 128, 128)),
+        ((1800, 3600), (900, 900)),
+        ((1, 2, 3), (1, 2, 3)),
+    ],
+)
+def test_chunks(shape, chunk):
+    assert files.chunk_of(shape) == chunk
+
+
+@pytest.mark.parametrize("through", ["hdf5", "zarr"])
+def test_whole_files(run, monkeypatch, tmp_path, through):
+    """Ours alone: the codecs of others are not in this environment."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "figures").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "files"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    x = X.copy()
+    x[0, :2] = 1e20
+    np.save("x.npy", x)
+    begin, end = f"<!-- through {through}: begin -->", f"<!-- through {through}: end -->"
+    page = tmp_path / "page.md"
+    page.write_text(f"{begin}\nfrom before\n{end}\n")
+    words = ["--tools", "cusz,cusz-auto", "--eb", "1e-3", "--repeat", 1, "--docs", page]
+    assert run("x.npy", "--through", through, "--fill", "1e20", *words)[0] == 0
+    assert not list((tmp_path / "files").iterdir())
+    assert cusz.default_threads() == 1
+    rows = json.loads((tmp_path / f"figures/through_{through}.json").read_text())["rows"]
+    assert [(row["tool"], row["threads"]) for row in rows] == [("cusz", 1), ("cusz auto", 1)]
+    for row in rows:
+        assert (row["error"], row["violations"]) == (None, 0)
+        assert row["eb_abs"] == support.absolute_bound(X[X < 1e19], 1e-3, "rel")
+        assert row["ratio"] > 1.5
+    text = page.read_text()
+    assert "Whole files" in text
+    assert "from before" not in text
+    lines = (tmp_path / f"figures/through_{through}_ratios.csv").read_text().splitlines()
+    assert [line.split(",")[:2] for line in lines] == [["field", "rel"], ["x", "0.001"]]
+    assert run("--from", f"figures/through_{through}.json", "--docs", page)[0] == 0
+    assert page.read_text() == text
 
 
 def test_figures_without_matplotlib(run, monkeypatch):

@@ -21,7 +21,7 @@ from cusz_core import embedding
 
 from . import pfpl, qoz
 from .fields import Array, Field
-from .tools import OURS, TOOLS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
+from .tools import OURS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -263,7 +263,7 @@ def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str]
         say(f"{field.name} {eb:g}: {run.tool.name}")
         run.row["error"] = run.tool.refuses(field.x)
         if run.tool.may_crash and run.row["error"] is None:
-            run.row["error"] = runner.apart(try_once, run.tool.name, run.task, plan.pfpl, plan.qoz, limit=900)[1]
+            run.row["error"] = runner.apart(try_once, run.tool, run.task, plan.pfpl, plan.qoz, limit=900)[1]
         run.attempt(run.first)
     buffers = Buffers(field.x)
     for run in runs:
@@ -313,14 +313,14 @@ def new_row(field: Field, tool: str, version: str, **more: Any) -> Row:
     return dict.fromkeys(COLUMNS) | about | {"tool": tool, "version": version, **more}
 
 
-def try_once(name: str, task: Task, of_pfpl: Path | None, of_qoz: Path | None = None) -> None:
+def try_once(tool: Tool, task: Task, of_pfpl: Path | None, of_qoz: Path | None = None) -> None:
     """Compresses and decompresses with one tool, to see whether it crashes. It will raise exceptions again."""
     with contextlib.suppress(Exception):
         if of_pfpl:
             pfpl.use(of_pfpl)
         if of_qoz:
             qoz.use(of_qoz)
-        codec = next(tool for tool in TOOLS if tool.name == name).codec(task, Buffers(task.x))
+        codec = tool.codec(task, Buffers(task.x))
         codec.decompress(bytes(codec.compress()))
 
 

@@ -252,9 +252,19 @@ def tool_lines(document: Document) -> list[list[str]]:
 def conditions(document: Document) -> str:
     """What was measured, how and where, in words."""
     head = document["head"]
+    machine = f"{head['system']}; Python {head['python']}, numpy {head['numpy']}."
+    instruction_set = f", cusz with {head['instruction_set']}" if "instruction_set" in head else ""  # older results
+    begin = f"{where(head)}{instruction_set};"
+    if "through" in head:
+        tools = ", ".join(f"{tool['name']} ({tool['version'] or tool['missing']})" for tool in head["tools"])
+        text = (
+            f"{begin} {machine} {head['library']}; {tools}. Whole files, in the page cache: opened, written or read, "
+            f"closed; medians of {head['repeat']}, one thread. Chunks have at most 2^20 values. All are given the "
+            "absolute bound; a fill value is declared for the dataset."
+        )
+        return filled(text)
     spreads = sorted(row["compress_spread"] for row in document["rows"] if row["error"] is None)
     spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
-    instruction_set = f", cusz with {head['instruction_set']}" if "instruction_set" in head else ""  # older results
     about = (
         f"- MB/s is 10^6 raw bytes per second, from memory to memory: the median of timed calls (repeat: "
         f"{head['repeat']}{spread}) after a first, untimed one. Shorter calls than 20 ms are repeated for 20 ms, and "
@@ -267,8 +277,12 @@ def conditions(document: Document) -> str:
         "- Values beyond the bound are counted exactly, without tolerance, and so are NaN, infinities and fill values "
         "that do not come back bit for bit.",
     )
-    machine = f"{head['system']}; Python {head['python']}, numpy {head['numpy']}."
-    return "\n".join([f"{where(head)}{instruction_set};", machine, "", *(filled(text, "  ") for text in about)])
+    return "\n".join([begin, machine, "", *(filled(text, "  ") for text in about)])
+
+
+def section_of(head: Row) -> str:
+    """Of a page, that has these results; and its files' names begin with it."""
+    return f"through {head['through']}" if head.get("through") else "bench"
 
 
 def full(document: Document) -> str:
@@ -310,17 +324,28 @@ def tables_by_case(document: Document, folder: Path, prefix: str) -> str:
     return f"Every field and bound: {', '.join(links)} (* marks values beyond the bound)."
 
 
-def compact(document: Document, folder: Path) -> str:
+def compact(document: Document, folder: Path, prefix: str) -> str:
     """For the documentation: means and who kept the bound; what each field and bound gave is in files of a folder."""
+    in_memory = "through" not in document["head"]
+    versions = pictures = [""]
+    more = ""
+    if in_memory:
+        lines = tool_lines(document)
+        write_table(folder / "bench_tools.csv", ["tool", "what its times include"], [line[::3] for line in lines])
+        versions = [
+            table(["tool", "version", "bound it promises"], [line[:3] for line in lines]),
+            f"[What the times of each tool include]({folder.name}/bench_tools.csv).",
+        ]
+        pictures = [
+            f"![Bit rate and PSNR of every tool on every field]({folder.name}/rate_distortion.svg)",
+            f"![Throughput and ratio of every tool on every field]({folder.name}/throughput.svg)",
+        ]
+        more = f"[bench.csv]({folder.name}/bench.csv), "
     means = equal_psnr_means(document)
     at_psnr = ", ".join(f"{ours} {mean:.2f}" for ours, mean in means.items())
-    write_table(
-        folder / "bench_tools.csv", ["tool", "what its times include"], [line[::3] for line in tool_lines(document)]
-    )
     parts = [
         conditions(document),
-        table(["tool", "version", "bound it promises"], [line[:3] for line in tool_lines(document)]),
-        f"[What the times of each tool include]({folder.name}/bench_tools.csv).",
+        *versions,
         filled(
             "How many times faster cusz is, and how many times smaller its archives are, with one thread: geometric "
             "mean (smallest to largest). Archives of others that break the bound are included."
@@ -334,10 +359,9 @@ def compact(document: Document, folder: Path) -> str:
         else "",
         "Values beyond the bound.",
         kept(document),
-        f"![Bit rate and PSNR of every tool on every field]({folder.name}/rate_distortion.svg)",
-        f"![Throughput and ratio of every tool on every field]({folder.name}/throughput.svg)",
-        tables_by_case(document, folder, "bench"),
-        f"All numbers: [bench.csv]({folder.name}/bench.csv), [bench.json]({folder.name}/bench.json).",
+        *pictures,
+        tables_by_case(document, folder, prefix),
+        f"All numbers: {more}[{prefix}.json]({folder.name}/{prefix}.json).",
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import math
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,7 +103,7 @@ class Tool:
     """
 
     name: str
-    codec: type[Codec]
+    codec: Callable[[Task, Buffers], Codec]
     package: str
     module: str
     bound: str
@@ -445,7 +446,7 @@ _CUSZ = _CuszTool(
 _CUSZ_SPLINE = dataclasses.replace(_CUSZ, name="cusz spline", codec=_CuszSpline, timed=_BY_SPLINE)
 _CUSZ_AUTO = dataclasses.replace(_CUSZ, name="cusz auto", codec=_CuszAuto, timed=_BY_AUTO)
 
-#: Names of our tools, here and in through.py, and of the one at whose PSNR their ratios are compared with its own.
+#: Names of our tools, and of the one at whose PSNR their ratios are compared with its own.
 OURS = (_CUSZ.name, _CUSZ_SPLINE.name, _CUSZ_AUTO.name)
 YARDSTICK = "SZ3 default"
 
