@@ -44,7 +44,6 @@ def parser() -> argparse.ArgumentParser:
     add("--pfpl", type=Path, metavar="FOLDER", help="PFPL sources, to be compiled with g++")
     add("--qoz", type=Path, metavar="FOLDER", help="QoZ sources, to be compiled with g++ and zstd")
     add("--csv", type=Path, metavar="FILE")
-    add("--markdown", type=Path, metavar="FILE", help="the tables, which are also printed")
     add("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
     text = "rewrite the marked section of this Markdown file, and the files in the folder figures next to it"
     add("--docs", type=Path, metavar="FILE", help=text)
@@ -62,14 +61,11 @@ def run(options: argparse.Namespace) -> int:
     earlier = report.read_json(options.earlier) if options.earlier else None
     _require_outputs(options, report.section_of(earlier["head"] if earlier else {"through": options.through}))
     document = earlier or _measure(options)
-    text = report.full(document)
-    print(text, end="")
+    print(report.full(document), end="")
     if options.csv:
         report.write_csv(document, options.csv)
     if options.json:
         runner.write_json(document, options.json)
-    if options.markdown:
-        options.markdown.write_text(text)
     if options.figures:
         figures.draw(document, options.figures)
     if options.docs:
@@ -87,7 +83,7 @@ def _require_outputs(options: argparse.Namespace, section: str) -> None:
     for page, of_page in ((options.docs, section), (options.summary, "summary")):
         if page:
             runner.around_section(page, of_page)
-    for path in (options.csv, options.json, options.markdown):
+    for path in (options.csv, options.json):
         if path and not path.parent.is_dir():
             raise ParameterError(f"there is no folder {path.parent} for {path.name}")
 

@@ -138,10 +138,10 @@ def test_ratio_at_equal_psnr():
     assert ours["ratio_at_psnr"] == pytest.approx(cusz.inspect(archive).ratio, rel=0.01)
     assert spline["ratio_at_psnr"] < spline["ratio"]
     assert theirs["ratio_at_psnr"] is None
-    said = report.at_equal_psnr({"rows": [ours, spline, theirs]})
-    assert f"| x | 0.01 | {theirs['psnr']:.1f} | 1.00 | " in said
-    assert "| geometric mean |  |  | 1.00 | " in said
-    assert report.at_equal_psnr({"rows": [ours, spline]}) == ""
+    means = report.equal_psnr_means({"rows": [ours, spline, theirs]})
+    assert means["cusz"] == pytest.approx(1, abs=0.01)
+    assert means["cusz spline"] == spline["ratio_at_psnr"] / theirs["ratio"]
+    assert report.equal_psnr_means({"rows": [ours, spline]}) == {}
 
 
 def test_interpolated_ratios():
@@ -214,13 +214,12 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_files(run, tmp_path):
-    words = ["--eb", "1e-2", "1e-3", "--repeat", 2, "--csv", "b.csv", "--json", "b.json", "--markdown", "b.md"]
+    words = ["--eb", "1e-2", "1e-3", "--repeat", 2, "--csv", "b.csv", "--json", "b.json"]
     code, out, err = run("x.npy", *words)
     assert (code, err) == (0, "")
-    assert out == (tmp_path / "b.md").read_text()
     assert "| x | float32 | 0.01 | cusz | 2 |" in out
-    assert "| x | 0.01 |" in out
-    assert "cusz / careless" in out
+    assert "| cusz relative to |" in out
+    assert "| careless | 2 of 2 | 6 |" in out
     assert "not installed" in out
 
     document = json.loads((tmp_path / "b.json").read_text())

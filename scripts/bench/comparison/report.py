@@ -126,26 +126,6 @@ class Results:
         return [ratios(self.get(case, ours, threads), self.get(case, peer, threads), names) for case in self.cases]
 
 
-def factors(document: Document) -> str:
-    """Ours relative to every peer, for every field and bound, with one thread (or the fewest measured)."""
-    results = Results(document)
-    if not results.peers:
-        return ""
-    threads = results.threads[0]
-    tables = []
-    for ours in results.ours:
-        columns = [results.factors(ours, peer, threads) for peer in results.peers]
-        cases = zip(results.cases, zip(*columns, strict=True), strict=True)
-        lines = [[case[0], f"{case[2]:g}", *map(_factors_cell, found)] for case, found in cases]
-        lines.append(["geometric mean", "", *(_factors_cell(mean_ratios(column)) for column in columns)])
-        tables.append(table(["field", results.mode, *(f"{ours} / {peer}" for peer in results.peers)], lines))
-    return "\n\n".join(tables)
-
-
-def _factors_cell(found: tuple[float, ...] | None) -> str:
-    return "–" if found is None else " / ".join(map(significant, found))
-
-
 def summary(document: Document) -> str:
     """A line for each peer: geometric mean, smallest and largest factor over all fields and bounds."""
     results = Results(document)
@@ -159,29 +139,6 @@ def summary(document: Document) -> str:
         head = [f"{ours} relative to", "compress speed", "decompress speed", "ratio", "fields and bounds"]
         tables += [table(head, lines)] if lines else []
     return "\n\n".join(tables)
-
-
-def at_equal_psnr(document: Document) -> str:
-    """Our ratios at the PSNR that the yardstick has under a bound, over its ratio."""
-    results = Results(document)
-    threads = results.threads[0] if results.threads else 1
-    lines = []
-    columns: list[list[float]] = [[] for _ in results.ours]
-    for case in results.cases:
-        theirs = results.get(case, YARDSTICK, threads)
-        rows = [results.get(case, ours, threads) for ours in results.ours]
-        ratios = [None if row is None else row.get("ratio_at_psnr") for row in rows]
-        if theirs is None or not any(ratios):
-            continue
-        found = [None if ratio is None else ratio / theirs["ratio"] for ratio in ratios]
-        for column, factor in zip(columns, found, strict=True):
-            column += [] if factor is None else [factor]
-        lines.append([case[0], f"{case[2]:g}", f"{theirs['psnr']:.1f}", *map(significant, found)])
-    if not lines:
-        return ""
-    lines.append(["geometric mean", "", "", *(significant(geometric_mean(c) if c else None) for c in columns)])
-    head = ["field", results.mode, f"PSNR of {YARDSTICK}", *(f"{ours} / {YARDSTICK}" for ours in results.ours)]
-    return table(head, lines)
 
 
 def _mean_and_range(values: Sequence[float]) -> str:
@@ -286,24 +243,30 @@ def section_of(head: Row) -> str:
 
 
 def full(document: Document) -> str:
-    """The full report, for a terminal or a file."""
-    parts = [
-        conditions(document),
-        tools_table(document),
-        "## Every measurement",
-        detailed(document),
-        "## cusz relative to others: compress speed / decompress speed / ratio",
-        factors(document),
-        summary(document),
-        *_with_title(f"## Ratio at the PSNR of {YARDSTICK}, over its ratio", at_equal_psnr(document)),
-        "## Who kept the bound",
-        kept(document),
-    ]
+    """The full report, for a terminal."""
+    parts = [conditions(document), tools_table(document), detailed(document), *of_all(document)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _with_title(title: str, table: str) -> list[str]:
-    return [title, table] if table else []
+def of_all(document: Document) -> list[str]:
+    """Means over all fields and bounds, and who kept the bound."""
+    means = equal_psnr_means(document)
+    at_psnr = ", ".join(f"{ours} {mean:.2f}" for ours, mean in means.items())
+    return [
+        filled(
+            "How many times faster cusz is, and how many times smaller its archives are, with one thread: geometric "
+            "mean (smallest to largest). Archives of others that break the bound are included."
+        ),
+        summary(document),
+        filled(
+            f"At equal PSNR, the ratio over that of {YARDSTICK}, geometric mean: {at_psnr}. Here cusz has whatever "
+            f"bound gives the PSNR of {YARDSTICK}."
+        )
+        if means
+        else "",
+        "Values beyond the bound.",
+        kept(document),
+    ]
 
 
 def tables_by_case(document: Document, folder: Path, prefix: str) -> str:
@@ -341,24 +304,10 @@ def compact(document: Document, folder: Path, prefix: str) -> str:
             f"![Throughput and ratio of every tool on every field]({folder.name}/throughput.svg)",
         ]
         more = f"[bench.csv]({folder.name}/bench.csv), "
-    means = equal_psnr_means(document)
-    at_psnr = ", ".join(f"{ours} {mean:.2f}" for ours, mean in means.items())
     parts = [
         conditions(document),
         *versions,
-        filled(
-            "How many times faster cusz is, and how many times smaller its archives are, with one thread: geometric "
-            "mean (smallest to largest). Archives of others that break the bound are included."
-        ),
-        summary(document),
-        filled(
-            f"At equal PSNR, the ratio over that of {YARDSTICK}, geometric mean: {at_psnr}. Here cusz has whatever "
-            f"bound gives the PSNR of {YARDSTICK}."
-        )
-        if means
-        else "",
-        "Values beyond the bound.",
-        kept(document),
+        *of_all(document),
         *pictures,
         tables_by_case(document, folder, prefix),
         f"All numbers: {more}[{prefix}.json]({folder.name}/{prefix}.json).",
