@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures writing and reading in situ, side by side under mpirun: ADIOS2 alone, the operator, Writer and Reader.
 
-    .venv/bin/python scripts/bench/insitu.py               # everything, about 6 minutes
+    .venv/bin/python scripts/bench/insitu.py               # everything, about 10 minutes
     .venv/bin/python scripts/bench/insitu.py --docs        # also rewrites its section of in-situ.md
     .venv/bin/python scripts/bench/insitu.py --size 48 --repeat 2 --only write     # a small part of it
 
@@ -24,16 +24,17 @@ from typing import Any
 import in_ranks
 import numpy as np
 import runner
-from in_ranks import ALONE, OPTIONS, REL, Array, Layer, Part, Plain, PlainReader
+from in_ranks import ALONE, REL, Array, Layer, Part, PlainReader
 from runner import Document, Row, filled, ms, significant, table
 
 import cusz_core
 
 PAGE = runner.PAGES / "in-situ.md"
-OVERHEAD_FILE = "insitu_overhead.csv"
-METHODS = (ALONE, "operator", "Writer", "Writer, asynchronous")
-OVERHEAD = ("range", "compress", "bytes", "operator", "Writer")
-STEPS = 4  # of a file
+METHODS = (ALONE, "operator", "Writer", "Writer, asynchronous", "Writer, overlap")
+#: Where files are written, and where the simulation works: elsewhere, as one that waits for a GPU.
+CASES = (("tmpfs", "these cores"), ("disk", "these cores"), ("tmpfs", "elsewhere"))
+STEPS = 8  # of a file
+SLEEP = 0.05  # seconds, between steps
 WRITERS = 4  # of the file that is read
 BLOCKS_EACH = 2  # that each of them puts
 BOX = 32  # cells along each axis of a small box
@@ -51,18 +52,21 @@ def write(part: Part) -> list[Row]:
     raw = comm.size * prepared[0][0].array.nbytes
     cells = np.ones(1 << 16, np.float32)
     rows = []
-    for where, folder in folders_of(part).items():
+    for where, work in CASES:
         waits: dict[str, list[float]] = {method: [] for method in ("nothing", *METHODS)}
         wholes: dict[str, list[float]] = {method: [] for method in waits}
         stored = {}
-        path = folder / "write.bp"
+        path = folders_of(part)[where] / "write.bp"
         for counts in part.rounds():
             for method in waits:
                 file = in_ranks.opened(method, path, comm, part.eb)
                 comm.Barrier()
                 began = time.perf_counter()
                 for step in range(STEPS):
-                    in_ranks.simulate(cells, options.work)
+                    if work == "elsewhere":
+                        time.sleep(SLEEP)
+                    else:
+                        in_ranks.simulate(cells, options.work)
                     waited = part.seconds(functools.partial(file.step, prepared[step % 2]))
                     if counts:
                         waits[method].append(waited)
@@ -81,6 +85,7 @@ def write(part: Part) -> list[Row]:
         rows += [
             {
                 "where": where,
+                "work": work,
                 "ranks": comm.size,
                 "method": method,
                 "raw_bytes": raw,
@@ -92,58 +97,6 @@ def write(part: Part) -> list[Row]:
             for method in METHODS
         ]
     return rows
-
-
-def overhead(part: Part) -> list[Row]:
-    """A step by the operator and by a Writer against its two parts: compressing, and ADIOS2 writing the same bytes."""
-    rows = []
-    for where, folder in folders_of(part).items():
-        for named, eb in (("abs", part.eb), ("abs, ranges=False", part.eb), ("rel", REL)):
-            mode, ranges = named[:3], named in ("abs", "rel")
-            times: dict[str, list[float]] = {name: [] for name in OVERHEAD}
-            cpu: dict[str, list[float]] = {name: [] for name in OVERHEAD}
-            for counts in part.rounds():
-                paths = {name: folder / f"{name}.bp" for name in OVERHEAD[2:]}
-                files: dict[str, Plain | Layer] = {
-                    "bytes": Plain(paths["bytes"], part.comm),
-                    "operator": Plain(paths["operator"], part.comm, eb, mode),
-                    "Writer": Layer(paths["Writer"], part.comm, eb, mode, ranges=ranges),
-                }
-                for step in range(STEPS):
-                    for name, call in overhead_calls(part, step, files, mode, eb).items():
-                        began = time.process_time()
-                        seconds = part.seconds(call)
-                        if counts and step > 0:  # the first step makes ADIOS2's buffers
-                            times[name].append(seconds)
-                            cpu[name].append(time.process_time() - began)
-                for name, file in files.items():
-                    file.close()
-                    part.remove(paths[name])
-            row: Row = {"where": where, "ranks": part.comm.size, "mode": named}
-            row |= {f"{name}_seconds": statistics.median(seconds) for name, seconds in times.items()}
-            for kind, found in (("excess", times), ("cpu_excess", cpu)):
-                both = [sum(of_step) for of_step in zip(found["compress"], found["bytes"], strict=True)]
-                row |= {
-                    f"{name}_{kind}": statistics.median(t / b - 1 for t, b in zip(found[name], both, strict=True))
-                    for name in OVERHEAD[3:]
-                }
-            rows.append(row)
-    return rows
-
-
-def overhead_calls(
-    part: Part, number: int, files: dict[str, Plain | Layer], mode: Any, eb: float
-) -> dict[str, Callable[[], object]]:
-    """What is timed of a step, by name."""
-    (block,) = part.blocks(number % 2)
-    as_bytes = in_ranks.archives_of(part, [block], eb, mode, f"T{number}")
-    return {
-        "range": lambda: cusz_core.value_range(block.array, threads=1),
-        "compress": lambda: cusz_core.compress(block.array, eb, mode, **OPTIONS),
-        "bytes": lambda: files["bytes"].step(as_bytes),
-        "operator": lambda: files["operator"].step([block]),
-        "Writer": lambda: files["Writer"].step([block]),
-    }
 
 
 def make(part: Part) -> list[Row]:
@@ -241,24 +194,23 @@ def reads(part: Part, path: Path, threads: int) -> dict[str, Callable[[], object
     return calls
 
 
-PARTS = {part.__name__: part for part in (write, overhead, make, read)}
+PARTS = {part.__name__: part for part in (write, make, read)}
 #: (part, ranks, threads) of every mpirun, in order.
 RUNS = [
     *(("write", ranks, 1) for ranks in (1, 2, 4)),
-    *(("overhead", ranks, 1) for ranks in (1, 2)),
     ("make", WRITERS, 1),
     *(("read", ranks, threads) for ranks, threads in ((1, 1), (1, 2), (2, 1), (4, 1))),
 ]
 
 
 def collect(options: argparse.Namespace) -> Document:
-    named = {"tmpfs": str(options.tmpfs), "disk": file_system(options.disk), "note": options.note}
+    named = {"tmpfs": str(options.tmpfs), "disk": file_system(options.disk)}
     document = in_ranks.new_document(options, **named)
     del document["rows"]  # each part has its own
     began = time.perf_counter()
     with in_ranks.scratch(options) as here:
         for part, ranks, threads in RUNS:
-            if options.only and part not in options.only and not (part == "make" and "read" in options.only):
+            if options.only and (part == "write") != (options.only == "write"):
                 continue
             runner.say(f"{time.perf_counter() - began:.0f} s: {part}, {ranks} ranks")
             document.setdefault(part, []).extend(in_ranks.mpirun(__file__, part, ranks, here, threads=threads))
@@ -279,29 +231,17 @@ def rate(row: Row, name: str) -> str:
 
 
 def write_table(rows: list[Row]) -> str:
-    found = {(row["where"], row["ranks"], row["method"]): row for row in rows}
+    found = {(row["where"], row["work"], row["ranks"], row["method"]): row for row in rows}
     lines = []
-    for where, ranks in dict.fromkeys((row["where"], row["ranks"]) for row in rows):
-        of_all = [found[where, ranks, method] for method in METHODS]
+    for where, work, ranks in dict.fromkeys((row["where"], row["work"], row["ranks"]) for row in rows):
+        of_all = [found[where, work, ranks, method] for method in METHODS]
         times = [f"{ms(row['step_seconds'])} / {ms(row['whole_seconds'])}" for row in of_all]
-        single = found.get((where, 1, "Writer"))
+        single = found.get((where, work, 1, "Writer"))
         scaling = significant(single["step_seconds"] / of_all[2]["step_seconds"]) if single else "–"
         sizes = [f"{of_all[0]['raw_bytes'] / 1e6:.0f}", f"{of_all[2]['stored_bytes'] / 1e6:.1f}"]
-        lines.append([where, str(ranks), *sizes, *times, rate(of_all[2], "step"), scaling])
-    head = ["where", "ranks", "raw MB", "stored MB", *METHODS, "Writer, raw GB/s", "Writer, 1 rank / this"]
+        lines.append([where, work, str(ranks), *sizes, *times, rate(of_all[2], "step"), scaling])
+    head = ["files", "work", "ranks", "raw MB", "stored MB", *METHODS, "Writer, raw GB/s", "Writer, 1 rank / this"]
     return table(head, lines)
-
-
-def overhead_table(document: Document) -> dict[str, tuple[list[str], list[list[str]]]]:
-    lines = []
-    for row in document.get("overhead", []):
-        line = [row["where"], str(row["ranks"]), row["mode"], *(ms(row[f"{name}_seconds"]) for name in OVERHEAD)]
-        for name in OVERHEAD[3:]:
-            of_cpu = f" ({100 * row[f'{name}_cpu_excess']:.0f}%)" if row["ranks"] == 1 else ""
-            line.append(f"{100 * row[f'{name}_excess']:.0f}%{of_cpu}")
-        lines.append(line)
-    head = ["where", "ranks", "mode", "range alone", "compressing alone", "bytes by ADIOS2", "operator", "Writer"]
-    return {OVERHEAD_FILE: ([*head, "operator beyond the two", "Writer beyond the two"], lines)} if lines else {}
 
 
 def read_table(rows: list[Row]) -> str:
@@ -320,7 +260,7 @@ def report(document: dict[str, Any]) -> str:
     head, n = document["head"], document["head"]["size"]
     machine = (
         f"{runner.where(head)}; {head['system']}; ADIOS2 {head['adios2']}, BP5; Python {head['python']}, numpy "
-        f"{head['numpy']}. {head['note']}"
+        f"{head['numpy']}."
     )
     conditions = (
         f"Blocks of {n}^3 f32 (turbulence, {4e-6 * n**3:.0f} MB), a bound of {REL:g} of the range, one thread per "
@@ -330,22 +270,14 @@ def report(document: dict[str, Any]) -> str:
     )
     parts = [filled(machine), filled(conditions)]
     if "write" in document:
-        work = statistics.median(row["work_seconds"] for row in document["write"])
+        work = statistics.median(row["work_seconds"] for row in document["write"] if row["work"] != "elsewhere")
         text = (
-            f"One block per rank and step, {STEPS} steps per file, about {1e3 * work:.0f} ms of work between steps. "
-            "Milliseconds per step: how long the simulation waits in it / how much longer everything takes than the "
-            "work alone, until the file is closed and (`fsync`) on the disk."
+            f"One block per rank and step, {STEPS} steps per file, about {1e3 * work:.0f} ms of work between steps, or "
+            f"{1e3 * SLEEP:.0f} ms of sleep, as if it were done elsewhere. Milliseconds per step: how long the "
+            "simulation waits in it / how much longer everything takes than the work alone, until the file is closed "
+            "and (`fsync`) on the disk."
         )
         parts += ["## Writing", filled(text), write_table(document["write"])]
-    if "overhead" in document:
-        text = (
-            "Milliseconds per step without work in between, for compressing a block, writing the bytes of its archive "
-            "as a plain variable, and a step with the operator or a Writer, which do both. The time beyond the sum of "
-            "the two is the median over steps; in brackets the same for CPU time (for several ranks that would include "
-            "waiting). A Writer also finds the range of every block, except with `ranges=False`; compressing alone "
-            "does so if the bound is relative."
-        )
-        parts += ["## What a Writer adds", filled(text), f"[The table](figures/{OVERHEAD_FILE})."]
     if "read" in document:
         text = (
             f"A file of {WRITERS * BLOCKS_EACH} blocks: all of it, and boxes of {BOX}^3 at random positions. On the "
@@ -362,11 +294,10 @@ def parser() -> argparse.ArgumentParser:
     options = in_ranks.parser(__doc__, PAGE)
     add = options.add_argument
     add("--work", type=int, default=4000, metavar="N", help="passes over 256 KB between steps (default: 4000)")
-    add("--only", nargs="+", choices=("write", "overhead", "read"), help="some parts")
+    add("--only", choices=("write", "read"), help="this part alone")
     add("--disk", type=Path, default=runner.ROOT, metavar="FOLDER", help="on a disk (default: this checkout)")
-    add("--note", default="", metavar="TEXT", help="a sentence for the head of the tables on what disturbed the run")
     return options
 
 
 if __name__ == "__main__":
-    sys.exit(in_ranks.main(parser(), PARTS, collect, report, "insitu", PAGE, overhead_table))
+    sys.exit(in_ranks.main(parser(), PARTS, collect, report, "insitu", PAGE))
