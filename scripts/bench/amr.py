@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import resource
 import statistics
 import sys
 from collections.abc import Callable
@@ -98,6 +99,7 @@ def read(part: Part) -> list[Row]:
     import cusz_operator
 
     comm, path = part.comm, part.options.tmpfs / "read.bp"
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     n_files = sum(file.stat().st_size for file in in_ranks.files_of(path) if not file.name.startswith("data."))
     taken: dict[str, list[float]] = {"open": [], "first": [], "second": []}
     for counts in part.rounds():
@@ -121,6 +123,7 @@ def read(part: Part) -> list[Row]:
         "blocks": part.options.of_file,
         "bytes": part.slowest(n_read),
         "metadata_bytes": n_files,
+        "memory_bytes": 1024 * part.slowest(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kilobytes),
     }
     return [row]
 
@@ -165,14 +168,14 @@ def report(document: Document) -> str:
     text = (
         f"A file of one step with {first['blocks']} blocks of {EDGE}^3 ({first['metadata_bytes'] / 1e6:.1f} MB of "
         "ADIOS2's metadata and of checksums), opened by ranks together, of which each reads one block, and then "
-        "another. Milliseconds of the slowest rank, and megabytes that each rank takes from the file system. More "
-        "ranks than cores share these."
+        "another. Milliseconds of the slowest rank, megabytes that each rank takes from the file system, and by how "
+        "many its memory grows. More ranks than cores share these."
     )
     lines = []
     for row in document["read"]:
         ms = [runner.ms(row[f"{name}_seconds"]) for name in ("open", "first", "second")]
-        lines.append([str(row["ranks"]), *ms, f"{row['bytes'] / 1e6:.1f}"])
-    opened = table(["ranks", "open", "first block", "another", "MB a rank"], lines)
+        lines.append([str(row["ranks"]), *ms, *(f"{row[name] / 1e6:.1f}" for name in ("bytes", "memory_bytes"))])
+    opened = table(["ranks", "open", "first block", "another", "MB a rank", "memory"], lines)
     return "\n\n".join([filled(of_steps), written, filled(text), opened])
 
 

@@ -33,7 +33,6 @@ from runner import Document, Row, filled, significant, table
 sys.path[:0] = [str(runner.ROOT / "tests"), str(runner.ROOT / "tests" / "nodes")]
 
 PAGE = runner.PAGES / "nodes.md"
-PICTURE = runner.PAGES / "figures/scaling.svg"
 TIMEOUT_S = 300.0
 METHODS = (ALONE, "Writer")
 STREAM = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60", "QueueLimit": "1"}
@@ -145,8 +144,6 @@ def collect(options: argparse.Namespace) -> Document:
             for method in METHODS:
                 runner.say(f"{rate:g} MB/s, {method}")
                 document["streams"].append(runs.stream(method, rate * 1e6))
-    if options.docs:
-        draw(document, PICTURE)
     return document
 
 
@@ -159,43 +156,6 @@ def stream_seconds(raw_bytes: float, rate: float, speeds: dict[str, float], comp
     if not compressed:
         return raw_bytes / rate
     return max(raw_bytes / speeds["compress"], raw_bytes / speeds["ratio"] / rate, raw_bytes / speeds["decompress"])
-
-
-def saved(bandwidth: float, cores: int, speeds: dict[str, float]) -> float:
-    """By how much a step is shorter: a node's data written with this bandwidth as they are, over compressed by so many
-    cores and then written."""
-    return (1 / bandwidth) / (1 / (cores * speeds["compress"]) + 1 / (speeds["ratio"] * bandwidth))
-
-
-def draw(document: dict[str, Any], path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "cusz"
-    from matplotlib import pyplot as plt
-
-    speeds = document["speeds"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    rates = np.geomspace(5e6, 1e9, 100)
-    raw = document["streams"][0]["raw_bytes"] if document["streams"] else 1e7
-    for method, colour in zip(METHODS, ("tab:gray", "tab:blue"), strict=True):
-        modelled = [stream_seconds(raw, rate, speeds, method == "Writer") for rate in rates]
-        left.plot(rates / 1e6, modelled, color=colour, label=f"{method}, model")
-        rows = [row for row in document["streams"] if row["method"] == method]
-        left.plot([r["rate"] / 1e6 for r in rows], [r["step_seconds"] for r in rows], "o", color=colour, label=method)
-    left.set(
-        xscale="log", yscale="log", xlabel="network, MB/s", ylabel="seconds a step", title="A stream between nodes"
-    )
-    left.legend()
-    bandwidths = np.geomspace(1e7, 1e11, 200)
-    for cores in (1, 8, 32, 128):
-        right.plot(bandwidths / 1e9, [saved(b, cores, speeds) for b in bandwidths], label=f"{cores} cores")
-    right.axhline(1, color="black", linewidth=0.8)
-    right.set(xscale="log", yscale="log", xlabel="a node's share of the file system, GB/s", ylabel="times as fast")
-    right.set_title("Writing, model: compressed over as it is")
-    right.legend()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
 
 
 # ----------------------------------------------------------------------------------------------------------- report
@@ -253,8 +213,7 @@ def report(document: Document) -> str:
         + ". (All cores at the speed of one, which memory does not sustain on every machine.)"
     )
     texts = [filled(part) for part in (*parts, text, model)]
-    picture = "![A stream at several rates of the network; writing with and without compression](figures/scaling.svg)"
-    return "\n\n".join([*texts[:2], files, texts[2], streams, texts[3], picture])
+    return "\n\n".join([*texts[:2], files, texts[2], streams, texts[3]])
 
 
 def parser() -> argparse.ArgumentParser:

@@ -69,6 +69,7 @@ def test_a_small_run_of_an_amr_code(measure):
     rows = document["rows"]
     assert [(row["ranks"], row["blocks"]) for row in document["read"]] == [(ranks, 64) for ranks in (1, 2, 4, 8)]
     assert all(row["bytes"] > row["metadata_bytes"] > 0 for row in document["read"])
+    assert all(row["memory_bytes"] > 0 for row in document["read"])
     assert [(row["ranks"], row["cells"], row["blocks"]) for row in rows] == [
         (ranks, cells, 20) for ranks in (1, 2) for cells in (16, 32)
     ]

@@ -1,11 +1,10 @@
-"""`scaling.py`, `metadata.py` and `many_ranks.py` of scripts/bench: models, and small runs."""
+"""`scaling.py` and `many_ranks.py` of scripts/bench: models, and small runs."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,6 @@ def test_a_stream_takes_what_its_slowest_stage_takes() -> None:
     assert [seconds(rate, True) for rate in (1e8, 1e9)] == [2.0, 1.0]
 
 
-def test_compression_saves_time_up_to_a_bandwidth() -> None:
-    even = 4 * SPEEDS["compress"] * (1 - 1 / SPEEDS["ratio"])
-    assert scaling.saved(even, 4, SPEEDS) == pytest.approx(1.0)
-    assert scaling.saved(even / 2, 4, SPEEDS) > 1 > scaling.saved(even * 2, 4, SPEEDS)
-    assert scaling.saved(1.0, 4, SPEEDS) == pytest.approx(SPEEDS["ratio"])
-
-
 @pytest.mark.mpi
 @pytest.mark.long
 def test_a_small_run(tmp_path: Path) -> None:
@@ -51,20 +43,6 @@ def test_a_small_run(tmp_path: Path) -> None:
     assert [row["raw_bytes"] for row in document["files"]] == [raw] * 4 + [2 * raw] * 2 + [4 * raw] * 2
     assert [row["method"] for row in document["streams"]] == list(scaling.METHODS)
     assert all(row["step_seconds"] > 0 for row in document["files"] + document["streams"])
-    scaling.draw(document, tmp_path / "picture.svg")
-    assert "<svg" in (tmp_path / "picture.svg").read_text()
-
-
-def rows_of(output: str) -> Sequence[dict[str, float]]:
-    return [json.loads(line) for line in output.splitlines()]
-
-
-def test_what_many_blocks_cost(tmp_path: Path) -> None:
-    pytest.importorskip("adios2")
-    done = run(SCRIPTS / "metadata.py", "--blocks", "1000", "--folder", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [row["blocks"] for row in rows_of(done.stdout)] == [8, 125, 1000]
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.full
