@@ -1,19 +1,13 @@
-"""`scripts/paper/sdrbench.py`: it knows the files of the paper's datasets by name and size, and measures them."""
+"""`scripts/paper/sdrbench.py`: it knows the files of the paper's datasets by name and size."""
 
-import json
 import math
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+import runner
 import sdrbench
 
-import cusz_core as cusz
 import support
-
-SCRIPT = Path(__file__).parents[2] / "scripts/paper/sdrbench.py"
-SHRINK = 25
 
 #: A file of every dataset, in the folder its archive unpacks to, and the extents that it has.
 FILES = {
@@ -33,16 +27,6 @@ def sparse(path: Path, size: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(size)
-
-
-def stand_ins(folder: Path, shrink: int, only: str = "") -> None:
-    """Small fields in the layout of the datasets."""
-    for seed, (name, shape) in enumerate(FILES.items()):
-        if only in name:
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            small = tuple(-(-extent // (2000 * shrink if len(shape) == 1 else shrink)) for extent in shape)
-            support.smooth(small, support.F32, seed).tofile(path)
 
 
 def test_files_are_known_by_name_and_size(tmp_path):
@@ -67,54 +51,25 @@ def test_extents_are_those_of_table_2():
 
 
 @pytest.mark.parametrize("bytes_off", [-4, 4, 1])
-def test_a_wrong_size_is_an_error(tmp_path, capsys, bytes_off):
+def test_a_wrong_size_is_an_error(tmp_path, bytes_off):
     sparse(tmp_path / "CLOUDf48.bin.f32", 100_000_000 + bytes_off)
-    assert sdrbench.main([str(tmp_path)]) == 1
-    message = capsys.readouterr().err
-    assert f"has {100_000_000 + bytes_off} bytes" in message
-    assert "Hurricane has 100000000 (100 x 500 x 500 float32)" in message
+    wanted = r"Hurricane has 100000000 \(100 x 500 x 500 float32\)"
+    with pytest.raises(runner.Failure, match=f"has {100_000_000 + bytes_off} bytes; a field of {wanted}"):
+        sdrbench.find(tmp_path)
 
 
-def test_what_is_not_there_is_an_error(tmp_path, capsys):
-    assert sdrbench.main([str(tmp_path / "nowhere")]) == 1
-    assert "there is no folder" in capsys.readouterr().err
-    assert sdrbench.main([str(tmp_path)]) == 1
-    assert "no file" in capsys.readouterr().err
-    stand_ins(tmp_path, SHRINK, "CLOUD")
-    assert sdrbench.main([str(tmp_path), "--shrink", str(SHRINK), "--dataset", "nyx"]) == 1
-    assert "is of nyx" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        sdrbench.main([])
+def test_what_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(runner.Failure, match="there is no folder"):
+        sdrbench.find(tmp_path / "nowhere")
+    with pytest.raises(runner.Failure, match=r"no file in .* has the name of an SDRBench field"):
+        sdrbench.find(tmp_path)
 
 
-def test_every_field_is_measured(tmp_path):
-    stand_ins(tmp_path, SHRINK)
-    (tmp_path / "HACC_280953867/vx.f32").unlink()  # 1-D: one extent cannot be divided by as much as two can
-    out = tmp_path / "out.json"
-    command = [sys.executable, SCRIPT, tmp_path, f"--shrink={SHRINK}", "--eb", "1e-3", "1e-4", "--json", out]
-    shown = support.run([*command, "--repeat=1"]).stdout
-    rows = json.loads(out.read_text())["rows"]
-    assert len(rows) == 2 * (len(FILES) - 1) == len(shown.splitlines()) - 2
-    for row in rows:
-        (path,) = tmp_path.rglob(row["file"])
-        x = np.fromfile(path, np.float32).reshape(row["shape"])
-        archive = cusz.compress(x, row["eb"], "rel", predictor="lorenzo")
-        assert row["ratio"] == x.nbytes / len(archive)
-        assert 0.5 < row["max_error_over_eb"] <= 1
-        assert row["psnr"] == cusz.verify(x, archive).psnr
-        assert row["compress_gbps"] > 0
-        assert row["decompress_gbps"] > 0
-
-
-def test_one_dimension(tmp_path, capsys):
+def test_one_dimension(tmp_path):
+    """Its stand-ins: one extent cannot be divided by as much as two can."""
     shrink = 100_000
-    support.smooth((-(-280953867 // shrink),), support.F32).tofile(tmp_path / "xx.f32")
-    assert sdrbench.main([str(tmp_path), f"--shrink={shrink}", "--repeat=1", "--json=-"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert (row["dataset"], row["field"], row["shape"]) == ("HACC", "xx", [2810])
-
-
-def test_the_list_names_every_dataset(capsys):
-    assert sdrbench.main(["--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [dataset.key for dataset in sdrbench.DATASETS]
+    x = support.smooth((-(-280953867 // shrink),), support.F32)
+    x.tofile(tmp_path / "xx.f32")
+    (file,) = sdrbench.find(tmp_path, shrink)
+    assert (file.dataset.name, file.field, file.shape) == ("HACC", "xx", (2810,))
+    assert support.same_bits(file.load(), x)
