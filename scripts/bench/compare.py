@@ -161,7 +161,6 @@ def _write_docs(document: Document, path: Path) -> None:
     prefix = section.replace(" ", "_")
     if section == "bench":
         figures.draw(document, folder)
-        report.write_csv(document, folder / "bench.csv")
     runner.write_json(document, folder / f"{prefix}.json")
     runner.replace_section(path, report.compact(document, folder, prefix), section)
 

@@ -266,7 +266,7 @@ def test_documentation(run, tmp_path):
     assert all(not line[2].endswith("*") and line[3].endswith("*") and line[4] == "" for line in lines[1:])
     files = {path.name: path.stat().st_size for path in (tmp_path / "figures").iterdir()}
     by_case = {"bench_tools.csv", "bench_ratios.csv", "bench_speeds.csv", "bench_speeds_2.csv"}
-    assert files.keys() == {"bench.csv", "bench.json", "rate_distortion.svg", "throughput.svg"} | by_case
+    assert files.keys() == {"bench.json", "rate_distortion.svg", "throughput.svg"} | by_case
     assert max(files.values()) < 200_000
 
     first = (tmp_path / "figures/throughput.svg").read_bytes()

@@ -291,7 +291,6 @@ def compact(document: Document, folder: Path, prefix: str) -> str:
     """For the documentation: means and who kept the bound; what each field and bound gave is in files of a folder."""
     in_memory = "through" not in document["head"]
     versions = pictures = [""]
-    more = ""
     if in_memory:
         lines = tool_lines(document)
         write_table(folder / "bench_tools.csv", ["tool", "what its times include"], [line[::3] for line in lines])
@@ -303,14 +302,13 @@ def compact(document: Document, folder: Path, prefix: str) -> str:
             f"![Bit rate and PSNR of every tool on every field]({folder.name}/rate_distortion.svg)",
             f"![Throughput and ratio of every tool on every field]({folder.name}/throughput.svg)",
         ]
-        more = f"[bench.csv]({folder.name}/bench.csv), "
     parts = [
         conditions(document),
         *versions,
         *of_all(document),
         *pictures,
         tables_by_case(document, folder, prefix),
-        f"All numbers: {more}[{prefix}.json]({folder.name}/{prefix}.json).",
+        f"All numbers: [{prefix}.json]({folder.name}/{prefix}.json).",
     ]
     return "\n\n".join(part for part in parts if part)
 
