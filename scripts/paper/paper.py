@@ -286,18 +286,18 @@ def backends() -> list[str]:
     return [backend.name for backend in cusz.devices() if backend.available]
 
 
-def engine_speeds(x: Array, predictor: cusz.parameters.Predictor, threads: int, repeat: int) -> Row:
+def engine_speeds(x: Array, threads: int, repeat: int) -> Row:
     """One field at VALREL: ratio, errors, and 10^9 raw bytes a second from host memory to host memory, medians.
 
     Raises:
         cusz.BoundError: a value came back beyond the bound.
     """
     options: Any = {"threads": threads, "backend": "cpu"}
-    archive = bytes(cusz.compress(x, VALREL, "rel", predictor=predictor, **options))
+    archive = bytes(cusz.compress(x, VALREL, "rel", predictor="lorenzo", **options))
     found = cusz.verify(x, archive, threads=threads)
     out, back = np.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8), np.empty_like(x)
     calls: dict[str, Callable[[], object]] = {
-        "compress_gbps": lambda: cusz.compress(x, VALREL, "rel", predictor=predictor, out=out, **options),
+        "compress_gbps": lambda: cusz.compress(x, VALREL, "rel", predictor="lorenzo", out=out, **options),
         "decompress_gbps": lambda: cusz.decompress(archive, out=back, **options),
     }
     return {
@@ -306,21 +306,21 @@ def engine_speeds(x: Array, predictor: cusz.parameters.Predictor, threads: int, 
     }
 
 
-def engine_row(x: Array, predictor: cusz.parameters.Predictor, threads: int, repeat: int) -> Row:
+def engine_row(x: Array, threads: int, repeat: int) -> Row:
     """Tables 5, 7, 8: one thread and `threads` of them, and the pass over the field that finds its range."""
-    one = engine_speeds(x, predictor, 1, repeat)
+    one = engine_speeds(x, 1, repeat)
     row = {**one, "range_gbps": gbps(x, median_seconds(lambda: cusz.value_range(x, threads=1), repeat))}
     if threads > 1:
-        many = engine_speeds(x, predictor, threads, repeat)
+        many = engine_speeds(x, threads, repeat)
         row |= {f"threads_{what}": many[what] for what in ("compress_gbps", "decompress_gbps")}
     return row
 
 
-def engine_curve(x: Array, predictor: cusz.parameters.Predictor) -> list[Row]:
+def engine_curve(x: Array) -> list[Row]:
     """Figures 6 to 8."""
     rows = []
     for eb in BOUNDS:
-        archive = cusz.compress(x, eb, "rel", predictor=predictor)
+        archive = cusz.compress(x, eb, "rel", predictor="lorenzo")
         rows.append({"eb": eb, "rate": 8 * len(archive) / x.size, "psnr": cusz.verify(x, archive).psnr})
     return rows
 
@@ -450,12 +450,10 @@ def field_row(field: Field, first: bool, here: Row, options: argparse.Namespace)
     row |= {
         "percentiles": percentiles(x),
         "reference": reference_row(x, repeat),
-        "engine": engine_row(x, "lorenzo", options.threads, repeat),
-        "spline": engine_row(x, "spline", options.threads, repeat),
+        "engine": engine_row(x, options.threads, repeat),
         "chunks": chunk_rows(x, repeat) if first else [],
         "reference_curve": reference_curve(x) if curves else [],
-        "engine_curve": engine_curve(x, "lorenzo") if curves else [],
-        "spline_curve": engine_curve(x, "spline") if curves else [],
+        "engine_curve": engine_curve(x) if curves else [],
         "zfp": zfp_curve(x, 1) if here["zfp"]["version"] else [],
         "sz14": sz14_apart(x, repeat) if here["sz14"]["version"] else {"error": here["sz14"]["missing"]},
     }

@@ -182,10 +182,6 @@ class Results:
         self.fields = [row for row in document["fields"] if "error" not in row]
         self.datasets = [name for name in EXTENTS if any(row["dataset"] == name for row in self.fields)]
 
-        # Earlier results do not have the spline codec.
-        self.has_spline = bool(self.fields) and all("spline" in row for row in self.fields)
-        self.engines = {"engine": "engine"} | ({"spline": "engine, spline"} if self.has_spline else {})
-
     def of(self, dataset: str) -> list[Row]:
         return [row for row in self.fields if row["dataset"] == dataset]
 
@@ -330,9 +326,9 @@ def rates(results: Results) -> Cells:
         fields = results.of(dataset)
         near = zfp_near(fields)
         zfp = ["–"] * 3 if near is None else [f"{near[0]:.2f}", f"{32 / near[0]:.1f}", f"{near[1]:.1f}"]
-        for key, name in {"reference": "reference", **results.engines}.items():
-            rate = mean(row[key].get("rate", row[key].get("bit_rate")) for row in fields)
-            psnr = reference.mean_psnr([row[key]["psnr"] for row in fields])
+        for name in ("reference", "engine"):
+            rate = mean(row[name].get("rate", row[name].get("bit_rate")) for row in fields)
+            psnr = reference.mean_psnr([row[name]["psnr"] for row in fields])
             factor = "–" if near is None else f"{near[0] / rate:.2f}"
             rows.append([dataset, name, f"{rate:.2f}", f"{32 / rate:.1f}", f"{psnr:.1f}", *zfp, factor])
     return RATE_COLUMNS, rows
@@ -372,14 +368,13 @@ def breakdown(results: Results) -> Cells:
         forward = [gbps("quantise"), gbps("histogram"), f"{book:.2f}", gbps("encode", "deflate"), gbps(*FORWARD)]
         backward = [gbps("inflate"), gbps("reverse"), gbps("inflate", "reverse")]
         rows.append(["", "reference, NumPy", *forward, *backward])
-        for key, engine in results.engines.items():
-            for name, prefix in (("1 thread", ""), (f"{results.head['threads']} threads", "threads_")):
-                if f"{prefix}compress_gbps" in fields[0][key]:
-                    speeds = [
-                        number(throughput(row[key][f"{prefix}{what}_gbps"] for row in fields))
-                        for what in ("compress", "decompress")
-                    ]
-                    rows.append(whole_call(f"{engine}, CPU, {name}", speeds))
+        for name, prefix in (("1 thread", ""), (f"{results.head['threads']} threads", "threads_")):
+            if f"{prefix}compress_gbps" in fields[0]["engine"]:
+                speeds = [
+                    number(throughput(row["engine"][f"{prefix}{what}_gbps"] for row in fields))
+                    for what in ("compress", "decompress")
+                ]
+                rows.append(whole_call(f"engine, CPU, {name}", speeds))
         rows += gpu_breakdown(results, dataset)
         rows.append(whole_call("SZ-1.4 here, 1 thread", peer_speeds([row["sz14"] for row in fields])))
         if (near := zfp_near(fields)) is not None:
@@ -431,14 +426,14 @@ def qualities(results: Results) -> Cells:
         fields = results.of(dataset)
         for field in fields:
             known = PSNR[dataset].get(paper_name(field["field"], PSNR[dataset]) or "-")
-            rows.append({"dataset": dataset, "field": field["field"], **psnr_cells(known, [field], results)})
+            rows.append({"dataset": dataset, "field": field["field"], **psnr_cells(known, [field])})
         if fields:
-            rows.append({"dataset": dataset, "field": "average", **psnr_cells(PSNR[dataset][""], fields, results)})
+            rows.append({"dataset": dataset, "field": "average", **psnr_cells(PSNR[dataset][""], fields)})
     return cells(rows)
 
 
-def psnr_cells(known: tuple[float, float] | None, fields: Sequence[Row], results: Results) -> Row:
-    ours = {key: reference.mean_psnr([row[key]["psnr"] for row in fields]) for key in ("reference", *results.engines)}
+def psnr_cells(known: tuple[float, float] | None, fields: Sequence[Row]) -> Row:
+    ours = {key: reference.mean_psnr([row[key]["psnr"] for row in fields]) for key in ("reference", "engine")}
     errors = [row["sz14"]["error"] for row in fields if "error" in row["sz14"]]
     sz14 = None if errors else reference.mean_psnr([row["sz14"]["psnr"] for row in fields])
     return {
@@ -451,7 +446,6 @@ def psnr_cells(known: tuple[float, float] | None, fields: Sequence[Row], results
         "difference of the engine": "–"
         if sz14 is None or math.isinf(ours["engine"])
         else f"{ours['engine'] - sz14:+.2f}",
-        **({"engine, spline": decibels(ours["spline"])} if results.has_spline else {}),
     }
 
 
@@ -479,7 +473,6 @@ def bounds(results: Results) -> str:
         values = sum(values_of(row) for row in fields)
         beyond = sum(row["reference"]["beyond_bound"] for row in fields)
         outliers = sum(row["reference"]["outliers"] for row in fields)
-        worst = {"reference": "reference", **results.engines}
         rows.append(
             {
                 "dataset": dataset,
@@ -489,8 +482,8 @@ def bounds(results: Results) -> str:
                 "reference: values beyond the bound": beyond,
             }
             | {
-                f"{name}: largest error / bound": f"{max(row[key]['max_error_over_eb'] for row in fields):.9f}"
-                for key, name in worst.items()
+                f"{name}: largest error / bound": f"{max(row[name]['max_error_over_eb'] for row in fields):.9f}"
+                for name in ("reference", "engine")
             }
         )
     return table(rows)
@@ -510,7 +503,7 @@ def fields_table(results: Results) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- figures
 
-COLOURS = {"engine": "#000000", "spline": "#CC79A7", "reference": "#009E73", "zfp": "#D55E00", "SZ-1.4": "#0072B2"}
+COLOURS = {"engine": "#000000", "reference": "#009E73", "zfp": "#D55E00", "SZ-1.4": "#0072B2"}
 Axes = Any
 
 
@@ -572,13 +565,11 @@ LINES = (
     ("zfp", "zfp", "^--"),
     ("reference", "reference_curve", "s-"),
     ("engine", "engine_curve", "o-"),
-    ("spline", "spline_curve", "D-"),
 )
 LABELS = {
     "zfp": "zfp, fixed rate",
     "reference": "cuSZ, the paper's setting (reference)",
     "engine": "cusz (engine)",
-    "spline": "cusz (engine), spline",
 }
 
 
@@ -708,12 +699,6 @@ def report(results: Results, figures: Sequence[tuple[str, str]]) -> str:
     where = f"The fields are {'files of SDRBench.' if head['sdrbench'] else PROXIES}"
     skipped = "".join(f"- left out: {row['dataset']} `{row['field']}`: {row['error']}\n" for row in results.skipped)
     skipped += "\n" if skipped else ""
-    spline = (
-        " **Spline**: the same with `predictor = spline`, which interpolates"
-        " ([its format](../../reference/format_v2.md))."
-        if results.has_spline
-        else ""
-    )
     source = results.document["codebooks"]
     codebook_source = (
         f"Of {source['dataset']}, `{source['field']}`, in milliseconds." if source else "No field was there."
@@ -730,7 +715,7 @@ Measured are:
 - **reference**: `scripts/paper/paper_reference.py`, the paper's algorithm in its exact setting (tiles of 8 x 8 x 8,
   16 x 16 and 32 with a padding of zeros, 1024 bins, one unlimited codebook, codewords in 32- or 64-bit words, chunks to
   deflate), in NumPy. Its ratios and PSNR are the algorithm's; its speed is that of NumPy on one core.
-- **engine**: `cusz_core` with `predictor = lorenzo` ([format](../../reference/format.md)).{spline}
+- **engine**: `cusz_core` with `predictor = lorenzo` ([format](../../reference/format.md)).
 - **zfp** ({results.peer("zfp")}) in fixed-rate mode, the one that cuZFP has.
 - **SZ-1.4** ({results.peer("sz14")}) without regression, with 1024 bins and gzip at best speed, as in the paper.
 
@@ -799,13 +784,6 @@ def summary(results: Results) -> str:
             f"At about 85 dB zfp's fixed rate takes {span(references)} times the bits of the paper's algorithm, and "
             f"{span(engines)} times those of the engine; in the paper {span(papers)} times (Table 5)."
         )
-    if results.has_spline:
-        gains = [
-            mean(row["engine"]["bit_rate"] for row in fields) / mean(row["spline"]["bit_rate"] for row in fields)
-            for dataset in results.datasets
-            if (fields := results.of(dataset))
-        ]
-        lines.append(f"The engine takes {span(gains, '.2f')} times the bits of its spline codec at the same bound.")
     narrow = sum(row["reference"]["word"] == 32 for row in results.fields)
     lines.append(f"32-bit words hold the codewords of {narrow} of {len(results.fields)} fields (Table 4).")
     beside = [row for row in results.fields if row["dataset"] in PSNR and "error" not in row["sz14"]]
@@ -817,7 +795,7 @@ def summary(results: Results) -> str:
         )
     beyond = sum(row["reference"]["beyond_bound"] for row in results.fields)
     values = sum(values_of(row) for row in results.fields)
-    most = max((row[key]["max_error_over_eb"] for row in results.fields for key in results.engines), default=0)
+    most = max((row["engine"]["max_error_over_eb"] for row in results.fields), default=0)
     lines.append(
         f"In f32 arithmetic the paper's algorithm misses the bound on {beyond} of {values} values, the engine on none: "
         f"its largest error is {most:.9f} times the bound."

@@ -77,9 +77,6 @@ def test_a_run_writes_a_report_with_everything(out):
         archive = cusz.compress(field.x, 1e-4, "rel", predictor="lorenzo")
         assert row["engine"]["ratio"] == field.x.nbytes / len(archive)
         assert row["engine"]["max_error_over_eb"] <= 1
-        archive = cusz.compress(field.x, 1e-4, "rel", predictor="spline")
-        assert row["spline"]["ratio"] == field.x.nbytes / len(archive)
-        assert row["spline"]["max_error_over_eb"] <= 1
         assert row["reference"]["rate"] == reference.compress(field.x, 1e-4).rate
         assert row["zfp"] == []
         assert row["sz14"] == {"error": "not installed"}
@@ -88,14 +85,13 @@ def test_a_run_writes_a_report_with_everything(out):
     assert rows["HACC", "x"]["chunks"][0]["threads"] == -(-2500 // 64)
     assert [row["bins"] for row in document["codebooks"]["rows"]] == list(report.CODEBOOK)
 
-    assert "engine, spline: largest error / bound" in text
+    assert "engine: largest error / bound" in text
     tables = {n: (out / f"table_{n}.csv").read_text() for n, _ in report.TABLES}
     assert all(f"](table_{n}.csv)" in text for n in tables)
-    assert '"engine, spline, CPU, 1 thread"' in tables[7]
-    assert 'HACC,"engine, spline",' in tables[5]
+    assert '"engine, CPU, 1 thread"' in tables[7]
+    assert "HACC,engine," in tables[5]
     assert "HACC,reference,2^6,4.0e+01," in tables[6]
     assert "QCLOUD,here,0,0,0,0," in tables[9]
-    assert "times the bits of its spline codec" in text
 
     # the same report from the same numbers
     again = out.parent / "again"
@@ -127,15 +123,6 @@ def test_rates_of_zfp_and_psnr_beside_the_papers(out):
     folder = out.parent / "drawn"
     folder.mkdir()
     assert len(report.draw(results, folder)) == 4
-
-
-def test_results_from_before_the_spline_pipeline(out):
-    document = json.loads((out / "results.json").read_text())
-    for row in document["fields"]:
-        row.pop("spline", None)
-        row.pop("spline_curve", None)
-    assert "spline" not in report.report(report.Results(document), [])
-    assert len(report.draw(report.Results(document), out)) == 4
 
 
 def test_a_gpu_gives_rows_of_its_own(out, monkeypatch):
