@@ -322,10 +322,9 @@ def main(
     section: str,
     page: Path,
     tables: Callable[[Document], dict[str, tuple[Sequence[object], Sequence[Sequence[object]]]]] = lambda _: {},
-    words: Sequence[str] | None = None,
 ) -> int:
     """Runs a study. `tables`, head and lines by name, are printed, and written by --docs into the folder figures."""
-    words = sys.argv[1:] if words is None else words
+    words = sys.argv[1:]
     if words[:1] == ["--rank"]:
         return run_rank(parts, Path(words[1]))
     given = options.parse_args(words)

@@ -1,44 +1,34 @@
 #!/usr/bin/env python3
-"""Counts what ranks exchange at the end of a step, and models what it takes with 100,000 of them.
+"""Models what ranks exchange at the end of a step, and what that takes with 100,000 of them.
 
-    .venv/bin/python scripts/bench/many_ranks.py               # everything, about 10 minutes
+    .venv/bin/python scripts/bench/many_ranks.py               # some seconds
     .venv/bin/python scripts/bench/many_ranks.py --docs        # also rewrites its section of docs/benchmarks/nodes.md
-    .venv/bin/python scripts/bench/many_ranks.py --ranks 2 4   # a small part of it
 
-Messages are counted by Open MPI itself (its "monitoring" component): those of a step are the difference between runs of
-few and of more steps, divided by how many more they are. Times of so many ranks on two cores would mean nothing. The
-model takes over there: it adds up the calls of a step, with the time that their messages need on a network of a certain
-speed (LogGP), and the time that Python needs, which is measured here, in a process that takes itself for rank 0 of so
-many.
+Times of so many ranks on two cores would mean nothing. The model adds up the calls of a step, with the time that their
+messages need on a network of a certain speed (LogGP), and the time that Python needs, which is measured, in a process
+that takes itself for rank 0 of so many. That these are the calls of a step is counted in
+tests/operator/test_many_ranks.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import glob
 import math
-import os
 import statistics
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import in_ranks
 import numpy as np
 import runner
-from in_ranks import OPTIONS, REL, Block, Part, Plain
 from numpy.typing import NDArray
 from runner import Document, Row, filled, significant, table
 
 VARIABLES = [f"variable{i}" for i in range(5)]
 EDGE = 8  # cells of a block along each axis
+REL = 1e-3  # the bound, of the range
 PAGE = runner.PAGES / "nodes.md"
-KINDS = ("ADIOS2 alone", "same", "moving", "psnr")
-FEW, MORE = 3, 13  # steps
-RANKS_OF_A_TABLE = 4  # of what is counted, so that there are several tables
 
 # The network of the model: between nodes of a large machine, about.
 LATENCY = 2e-6  # seconds until a message arrives (L)
@@ -47,77 +37,6 @@ PER_BYTE = 1 / 10e9  # seconds (G)
 MODELLED = (1_000, 10_000, 100_000)
 #: What a trial of a sought bound exchanges: what is tried, and what it gives.
 TRIAL = (("Bcast", 40), ("Reduce", 24))
-
-
-# ----------------------------------------------------------------------------------------------------- a rank's work
-
-
-def write(part: Part) -> list[Row]:
-    """Steps of five variables, a block of each a rank; of one, if a bound is sought."""
-    import cusz_operator
-    from cusz_operator.writing import together
-
-    together.RANKS_OF_A_TABLE = RANKS_OF_A_TABLE
-    comm, options = part.comm, part.options
-    x = np.ascontiguousarray(part.field[:EDGE, :EDGE, :EDGE])
-    path, shape = options.tmpfs / "counted.bp", (EDGE * comm.size, EDGE, EDGE)
-    names = VARIABLES[:1] if options.kind == "psnr" else VARIABLES
-    how: dict[str, Any] = {"psnr": 60} if options.kind == "psnr" else {"eb": REL, "mode": "rel"}
-    if options.kind == "ADIOS2 alone":
-        plain = Plain(path, comm, part.eb)
-        for _ in range(options.steps):
-            plain.step([Block(name, x, shape, (EDGE * comm.rank, 0, 0)) for name in names])
-        plain.close()
-        return []
-    with cusz_operator.Writer(path, comm, progress=False, **OPTIONS, **how) as out:
-        for step in range(options.steps):
-            with out.step():
-                place = (comm.rank + step * (options.kind == "moving")) % comm.size
-                for name in names:
-                    out.put(name, x, shape, (EDGE * place, 0, 0))
-    return []
-
-
-# ----------------------------------------------------------------------------------------------------------- counting
-
-
-def counted(options: argparse.Namespace, kind: str, ranks: int, steps: int) -> dict[str, Counter[int]]:
-    """Messages that every rank sends and receives in a run, and bytes that it sends."""
-    prefix = options.tmpfs / "monitored"
-    os.environ |= {
-        "OMPI_MCA_osc": "^monitoring",  # it cannot do what ADIOS2 wants
-        "OMPI_MCA_pml_monitoring_enable": "2",
-        "OMPI_MCA_pml_monitoring_enable_output": "3",
-        "OMPI_MCA_pml_monitoring_filename": str(prefix),
-    }
-    in_ranks.mpirun(__file__, "write", ranks, options, kind=kind, steps=steps)
-    found: dict[str, Counter[int]] = {"sent": Counter(), "received": Counter(), "bytes": Counter()}
-    files = glob.glob(f"{prefix}.*.prof")
-    for file in files:
-        for line in Path(file).read_text(encoding="utf-8").splitlines():
-            words = line.split()
-            if words and words[0] in ("E", "I"):  # of the program, and of MPI for it
-                source, target, n_bytes, messages = (int(words[i]) for i in (1, 2, 3, 5))
-                found["sent"][source] += messages
-                found["received"][target] += messages
-                found["bytes"][source] += n_bytes
-        os.unlink(file)
-    if len(files) != ranks:
-        raise runner.Failure(f"{len(files)} ranks of {ranks} have been monitored", "this needs Open MPI 4")
-    return found
-
-
-def a_step(options: argparse.Namespace, kind: str, ranks: int) -> Row:
-    """What a later step adds, for the ranks for which it is most."""
-    few, more = (counted(options, kind, ranks, steps) for steps in (FEW, MORE))
-    row: Row = {"ranks": ranks, "kind": kind}
-    for name in few:
-        each = [(more[name][rank] - few[name][rank]) / (MORE - FEW) for rank in range(ranks)]
-        row[name], row[f"{name}_of_all"] = max(each), sum(each)
-    return row
-
-
-# -------------------------------------------------------------------------------------------------------------- model
 
 
 class Exchange(NamedTuple):
@@ -225,48 +144,14 @@ def model(ranks: int) -> Row:
 # ------------------------------------------------------------------------------------------------------------ document
 
 
-def collect(options: argparse.Namespace) -> Document:
-    document = in_ranks.new_document(options, variables=len(VARIABLES))
-    with in_ranks.scratch(options) as here:
-        for ranks in options.ranks:
-            for kind in KINDS:
-                runner.say(f"{ranks} ranks: {kind}")
-                document["rows"].append(a_step(here, kind, ranks))
-    document["model"] = [model(ranks) for ranks in MODELLED]
-    return document
-
-
 def report(document: Document) -> str:
-    head = document["head"]
-    lines = [
-        filled(
-            f"{head['date'][:10]}; {head['cpu']}, {head['cores']} cores, for all ranks. Messages and bytes of a later "
-            "step, of the rank for which they are most, with a block each of five variables (of one, where a bound is "
-            f"sought). Rows of block tables are put together by every {RANKS_OF_A_TABLE} ranks here, and not by every "
-            "256, so that there are several of them."
-        ),
-        "",
-    ]
-    of_kind = {(row["kind"], row["ranks"]): row for row in document["rows"]}
-    cells = []
-    for ranks in sorted({row["ranks"] for row in document["rows"]}):
-        alone = of_kind[KINDS[0], ranks]
-        cells.append([ranks, f"{alone['sent'] + alone['received']:.0f}, {alone['bytes'] / 1e3:.1f} kB"])
-        for kind in KINDS[1:]:
-            row = of_kind[kind, ranks]
-            messages = row["sent"] + row["received"]
-            cells[-1].append(f"{messages:.0f}, {row['bytes'] / 1e3:.1f} kB")
-    titles = ["ranks", "ADIOS2 alone", "Writer", "where blocks move", "`psnr=`"]
-    lines += [table(titles, cells), ""]
-    lines += [
-        filled(
-            f"**The model**: a message between nodes takes {1e6 * LATENCY:.0f} us, {1e6 * OVERHEAD:.0f} us of either "
-            f"processor, and 1 us for every {1e-6 / PER_BYTE / 1e3:.0f} kB; those of a reduction to all ranks follow "
-            "each other, twice the logarithm of the number of ranks. Python's time is measured: rank 0's, to agree and "
-            "to bring the rows of 256 ranks together."
-        ),
-        "",
-    ]
+    text = (
+        f"{runner.where(document['head'])}. A message between nodes takes {1e6 * LATENCY:.0f} us, {1e6 * OVERHEAD:.0f} "
+        f"us of either processor, and 1 us for every {1e-6 / PER_BYTE / 1e3:.0f} kB; those of a reduction to all ranks "
+        "follow each other, twice the logarithm of the number of ranks. Python's time is measured: rank 0's, to agree "
+        "and to bring the rows of 256 ranks together. Every rank has a block of each of "
+        f"{len(VARIABLES)} variables."
+    )
     cells = [
         [
             f"{row['ranks']:,}",
@@ -278,20 +163,18 @@ def report(document: Document) -> str:
             f"{significant(1e6 * row['trial_seconds'])} us",
             row["tables"],
         ]
-        for row in document["model"]
+        for row in document["rows"]
     ]
     titles = ["ranks", "a later step: messages + Python", "where blocks have moved", "a trial", "pieces of a table"]
-    lines.append(table(titles, cells))
-    return "\n".join(lines)
+    return f"{filled(text)}\n\n{table(titles, cells)}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    options = in_ranks.parser(__doc__, PAGE, size=EDGE, repeat=1)
-    text = "numbers of ranks (default: 4 8 16 32 64)"
-    options.add_argument("--ranks", type=int, nargs="+", default=[4, 8, 16, 32, 64], metavar="N", help=text)
-    parts: dict[str, Callable[[Part], list[Row]]] = {"write": write}
-    return in_ranks.main(options, parts, collect, report, "many ranks", PAGE, words=words)
+    options: argparse.Namespace = runner.parser(__doc__, docs=PAGE).parse_args(words)
+    document: Document = {"head": runner.machine(50), "rows": [model(ranks) for ranks in MODELLED]}
+    runner.publish(document, report(document), options, "many ranks", PAGE)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(runner.exit_code_of(main))
+    sys.exit(main())

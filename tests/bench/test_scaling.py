@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
+import many_ranks
 import pytest
 import scaling
 
 import support
 
-SCRIPTS = Path(__file__).parents[2] / "scripts/bench"
+SCRIPT = Path(__file__).parents[2] / "scripts/bench/scaling.py"
 SPEEDS = {"ratio": 5.0, "compress": 1e9, "decompress": 2e9}
-
-
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return support.run([sys.executable, *words], status=None)
 
 
 def test_a_stream_takes_what_its_slowest_stage_takes() -> None:
@@ -33,7 +29,7 @@ def test_a_stream_takes_what_its_slowest_stage_takes() -> None:
 def test_a_small_run(tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     words = ["--nodes", "1", "2", "--rates", "50", "--size", "32", "--steps", "2", "--repeat", "1", "--json", rows]
-    done = run(SCRIPTS / "scaling.py", *words)
+    done = support.run([sys.executable, SCRIPT, *words], status=None)
     if "NoNodesError" in done.stderr:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
@@ -45,18 +41,10 @@ def test_a_small_run(tmp_path: Path) -> None:
     assert all(row["step_seconds"] > 0 for row in document["files"] + document["streams"])
 
 
-@pytest.mark.full
-@pytest.mark.mpi
 def test_what_many_ranks_cost(tmp_path: Path) -> None:
     pytest.importorskip("adios2")
-    words = ["--ranks", "3", "--tmpfs", tmp_path, "--json", tmp_path / "rows.json"]
-    done = run(SCRIPTS / "many_ranks.py", *words)
-    assert done.returncode == 0, done.stderr
-    document = json.loads((tmp_path / "rows.json").read_text())
-    of_kind = {(row["kind"], row["ranks"]): row for row in document["rows"]}
-    alone, same = of_kind["ADIOS2 alone", 3], of_kind["same", 3]
-    assert 0 < alone["sent_of_all"] == alone["received_of_all"] < same["sent_of_all"]
-    thousand, *_, most = document["model"]
+    assert many_ranks.main(["--json", str(tmp_path / "rows.json")]) == 0
+    thousand, *_, most = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert (thousand["ranks"], most["ranks"], most["tables"]) == (1000, 100_000, 391)
     assert thousand["later_exchanges"] == most["later_exchanges"] == 6
     assert most["later_network_seconds"] < 2 * thousand["later_network_seconds"]
