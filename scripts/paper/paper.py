@@ -16,14 +16,11 @@ the paper's algorithm in its own setting (paper_reference.py, in NumPy), the eng
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import importlib
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -46,6 +43,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 import runner
 from comparison import tools
 from runner import ROOT, Failure, Row, median_seconds, say
+
+sys.path.append(str(ROOT / "apps"))
 
 Array = NDArray[Any]
 
@@ -87,41 +86,14 @@ class Field:
     x: Array
 
 
-def proxy_fields(dataset: str, path: Path) -> Iterator[Field]:
-    """The fields of a proxy as kept by `run_proxies`, and the logarithms that the benchmark also has."""
-    origin = f"apps/{PROXIES[dataset][0]}.py"
-    with np.load(path) as fields:
-        for name in fields:
-            x = np.ascontiguousarray(fields[name])
-            yield Field(dataset, name, origin, x)
-            if dataset == "Hurricane" and name in LOGARITHMS:
-                yield Field(dataset, f"{name}.log10", origin, logarithms(x))
-
-
-def run_proxies(factor: float, cache: Path, processes: int) -> dict[str, Path]:
-    """Runs the programs of apps/ whose fields are not yet in `cache`. Returns where the fields of each dataset are."""
-    sources = b"".join(path.read_bytes() for path in sorted((ROOT / "apps").glob("*.py")))
-    version = hashlib.sha256(sources).hexdigest()[:12]
-    cache.mkdir(parents=True, exist_ok=True)
-    paths = {}
-    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        runs = []
-        for dataset, (proxy, scale) in PROXIES.items():
-            paths[dataset] = cache / f"{proxy}-{scale * factor:g}-{version}.npz"
-            if not paths[dataset].exists():
-                say(f"running apps/{proxy}.py, its grid times {scale * factor:g}")
-                runs.append(pool.submit(run_proxy, proxy, scale * factor, paths[dataset]))
-        for run in runs:
-            run.result()
-    return paths
-
-
-def run_proxy(proxy: str, scale: float, path: Path) -> None:
-    sys.path.append(str(ROOT / "apps"))
-    fields = importlib.import_module(proxy).fields(scale)
-    part = path.with_suffix(f".{os.getpid()}.npz")
-    np.savez(part, **fields)
-    part.rename(path)
+def proxy_fields(dataset: str, factor: float) -> Iterator[Field]:
+    """The fields of a proxy, its grid scaled by `factor`, and the logarithms that the benchmark also has."""
+    proxy, scale = PROXIES[dataset]
+    say(f"running apps/{proxy}.py, its grid times {scale * factor:g}")
+    for name, x in importlib.import_module(proxy).fields(scale * factor).items():
+        yield Field(dataset, name, f"apps/{proxy}.py", np.ascontiguousarray(x))
+        if dataset == "Hurricane" and name in LOGARITHMS:
+            yield Field(dataset, f"{name}.log10", f"apps/{proxy}.py", logarithms(x))
 
 
 def logarithms(x: Array) -> Array:
@@ -144,8 +116,8 @@ def fields_of(options: argparse.Namespace) -> Iterator[Field]:
     if options.sdrbench:
         yield from sdrbench_fields(options)
     else:
-        for dataset, path in run_proxies(options.scale, options.cache, options.threads).items():
-            yield from proxy_fields(dataset, path)
+        for dataset in PROXIES:
+            yield from proxy_fields(dataset, options.scale)
 
 
 # -------------------------------------------------------------------------------------------- the paper's algorithm
@@ -501,7 +473,6 @@ def parser() -> argparse.ArgumentParser:
         "--max-mb", type=float, default=100, metavar="MB", help="the planes at the front of larger files (default: 100)"
     )
     add("--scale", type=float, default=1.0, metavar="F", help="multiplies the extents of the proxies' grids")
-    add("--cache", type=Path, default=ROOT / "build/paper", metavar="FOLDER", help="where the proxies' fields are kept")
     add(
         "--threads",
         type=int,
