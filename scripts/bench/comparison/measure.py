@@ -152,11 +152,13 @@ def _peak() -> int | None:
 # ----------------------------------------------------------------------------------------------------------- runs
 
 
-class Attempt:
-    """A row that is being measured."""
+class _Run:
+    """One tool with one number of threads on one field under one bound, and the row that is measured."""
 
-    def __init__(self, row: Row, raw_bytes: int) -> None:
-        self.row, self.raw_bytes = row, raw_bytes
+    def __init__(self, tool: Tool, task: Task, row: Row) -> None:
+        self.tool, self.task, self.row = tool, task, row
+        self.codec: Codec | None = None
+        self.archive = b""
         self.seconds: dict[str, list[float]] = {"compress": [], "decompress": []}
 
     def attempt(self, step: Callable[[], None]) -> None:
@@ -166,31 +168,6 @@ class Attempt:
                 step()
             except Exception as error:  # whatever a library raises
                 self.row["error"] = f"{type(error).__name__}: {error}"[:200]
-
-    def judge(self, field: Field, decoded: Array, size: int, bound: float) -> None:
-        """Enters what `size` bytes have kept of a field."""
-        found = quality(field.x, decoded, bound, field.fill, self.row["mode"] == "pw_rel")
-        self.row.update(dataclasses.asdict(found), ratio=self.raw_bytes / size, bit_rate=8 * size / field.x.size)
-
-    def finish(self) -> Row:
-        if self.row["error"] is not None:
-            self.row.update(dict.fromkeys(RESULTS))
-            return self.row
-        for what, seconds in self.seconds.items():
-            median = statistics.median(seconds)
-            self.row[f"{what}_mbps"] = self.raw_bytes / median / 1e6
-            self.row[f"{what}_spread"] = (max(seconds) - min(seconds)) / median
-        return self.row
-
-
-class _Run(Attempt):
-    """One tool with one number of threads on one field under one bound."""
-
-    def __init__(self, tool: Tool, task: Task, row: Row) -> None:
-        super().__init__(row, task.x.nbytes)
-        self.tool, self.task = tool, task
-        self.codec: Codec | None = None
-        self.archive = b""
 
     def first(self) -> None:
         """The first call, into memory of its own: ratio, quality, and the memory it needs."""
@@ -207,8 +184,10 @@ class _Run(Attempt):
         self.archive = bytes(archive)
         del archive
         decoded, self.row["decompress_peak_bytes"] = with_peak(decompress)
-        bound = self.task.eb if self.task.mode == "pw_rel" else self.task.eb_abs
-        self.judge(Field("", x, self.task.fill), decoded, len(self.archive), bound)
+        is_pointwise, size = self.task.mode == "pw_rel", len(self.archive)
+        bound = self.task.eb if is_pointwise else self.task.eb_abs
+        found = quality(x, decoded, bound, self.task.fill, is_pointwise)
+        self.row.update(dataclasses.asdict(found), ratio=x.nbytes / size, bit_rate=8 * size / x.size)
 
     def warm_up(self, buffers: Buffers) -> None:
         self.codec = self.tool.codec(self.task, buffers)
@@ -224,7 +203,14 @@ class _Run(Attempt):
 
     def finish(self) -> Row:
         self.codec = None
-        return super().finish()
+        if self.row["error"] is not None:
+            self.row.update(dict.fromkeys(RESULTS))
+            return self.row
+        for what, seconds in self.seconds.items():
+            median = statistics.median(seconds)
+            self.row[f"{what}_mbps"] = self.task.x.nbytes / median / 1e6
+            self.row[f"{what}_spread"] = (max(seconds) - min(seconds)) / median
+        return self.row
 
     def ratio_at(self, psnr: float) -> float | None:
         """The ratio that this tool has at a PSNR: log(ratio) is interpolated between the nearest of a few bounds, which
@@ -255,7 +241,7 @@ def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> l
 
 def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str], say: Say) -> list[Row]:
     runs = [
-        _Run(tool, task, new_row(field, tool.name, versions[tool.name], **_bound_of(task), threads=task.threads))
+        _Run(tool, task, _new_row(field.name, task, tool.name, versions[tool.name]))
         for tool in plan.tools
         for task in _tasks(field, eb, plan, tool.max_threads)
     ]
@@ -302,15 +288,12 @@ def _tasks(field: Field, eb: float, plan: Plan, max_threads: int) -> list[Task]:
     ]
 
 
-def _bound_of(task: Task) -> Row:
-    return {"mode": task.mode, "eb": task.eb, "eb_abs": None if math.isnan(task.eb_abs) else task.eb_abs}
-
-
-def new_row(field: Field, tool: str, version: str, **more: Any) -> Row:
+def _new_row(name: str, task: Task, tool: str, version: str) -> Row:
     """A row without results."""
-    x = field.x
-    about = {"dataset": field.name, "shape": list(x.shape), "dtype": x.dtype.name, "fill": field.fill}
-    return dict.fromkeys(COLUMNS) | about | {"tool": tool, "version": version, **more}
+    x = task.x
+    about = {"dataset": name, "shape": list(x.shape), "dtype": x.dtype.name, "fill": task.fill}
+    bound = {"mode": task.mode, "eb": task.eb, "eb_abs": None if math.isnan(task.eb_abs) else task.eb_abs}
+    return dict.fromkeys(COLUMNS) | about | bound | {"tool": tool, "version": version, "threads": task.threads}
 
 
 def try_once(tool: Tool, task: Task, of_pfpl: Path | None, of_qoz: Path | None = None) -> None:
