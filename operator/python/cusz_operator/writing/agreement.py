@@ -5,10 +5,11 @@ What differs between ranks comes together two by two (`merged_...`), so that not
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from .goals import Wanted
 _BYTES_OF_A_BLOCK = 4096
 _BYTES_BESIDES = 1 << 20
 _LANES = 3  # of a digest: numbers of 32 bits, which doubles hold
-_MAX_KINDS = 3  # of a variable's descriptions that are kept apart (`merged_heads`)
+_MAX_KINDS = 3  # of what is told of a variable that are kept apart (`merged_told`)
 
 
 class Opening(NamedTuple):
@@ -82,6 +83,10 @@ class Value(NamedTuple):
     def dtype(self) -> str:
         return "text" if isinstance(self.value, str) else self.value.dtype.name
 
+    def kind(self) -> str:
+        """The properties that cannot differ between ranks, nor change from step to step."""
+        return f"one value of {self.dtype}"
+
 
 class Span(NamedTuple):
     """Minimum and maximum of a variable's values over all ranks: NaN if they were not looked for, 0 without values."""
@@ -90,28 +95,25 @@ class Span(NamedTuple):
     max: float
 
 
-class Head(NamedTuple):
-    """The description of blocks that a rank puts, without the blocks.
+_T = TypeVar("_T", bound=Description | Value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Told(Generic[_T]):
+    """What a rank tells of a variable: the description of its blocks, without these, or a single value.
 
     Attributes:
-        rank: the first one that puts such blocks.
-        position: among its descriptions.
+        rank: the first one that tells it.
+        position: among what it tells.
     """
 
     rank: int
     position: int
-    of: Description
+    of: _T
 
 
-class OfRank(NamedTuple):
-    """A single value, and the rank that puts it."""
-
-    rank: int
-    value: Value
-
-
-Heads = dict[str, tuple[Head, ...]]
-Values = dict[str, tuple[OfRank, ...]]
+#: By variable, what differs between ranks, or between the blocks of one.
+ToldOf = dict[str, tuple[Told[_T], ...]]
 
 
 # ----------------------------------------------------------------------------------------------------------- opening
@@ -153,33 +155,38 @@ def digest(things: Iterable[object]) -> NDArray[np.float64]:
     return np.frombuffer(hashed, np.uint32).astype(np.float64)
 
 
-def heads_of(rank: int, told: Sequence[Description]) -> Heads:
-    """A rank's part of what `merged_heads` merges."""
-    found: Heads = {}
-    for position, block in enumerate(told):
-        own = (Head(rank, position, block.head()),)
-        found[block.name] = _kept((*found[block.name], *own)) if block.name in found else own
+def heads_of(rank: int, told: Sequence[Description]) -> ToldOf[Description]:
+    """A rank's part of what `merged_told` merges: its blocks."""
+    return told_by(rank, [block.head() for block in told])
+
+
+def told_by(rank: int, told: Iterable[_T]) -> ToldOf[_T]:
+    """A rank's part of what `merged_told` merges."""
+    found: ToldOf[_T] = {}
+    for position, of in enumerate(told):
+        own = (Told(rank, position, of),)
+        found[of.name] = _kept((*found[of.name], *own)) if of.name in found else own
     return found
 
 
-def merged_heads(a: Heads, b: Heads) -> Heads:
-    """The descriptions of two sets of ranks.
+def merged_told(a: ToldOf[_T], b: ToldOf[_T]) -> ToldOf[_T]:
+    """What two sets of ranks tell.
 
     Of each variable, the first ones that differ. Three are enough to find the first that does not agree with the one
-    before: of those that agree, some may name the dimensions, and some not.
+    before: of descriptions that agree, some may name the dimensions, and some not.
     """
     return {name: _kept((*a.get(name, ()), *b.get(name, ()))) for name in {**a, **b}}
 
 
-def _kept(heads: tuple[Head, ...]) -> tuple[Head, ...]:
-    first: dict[tuple[Any, ...], Head] = {}
-    for head in sorted(heads, key=lambda one: one[:2]):
-        first.setdefault(head.of.kind(), head)
+def _kept(told: tuple[Told[_T], ...]) -> tuple[Told[_T], ...]:
+    first: dict[object, Told[_T]] = {}
+    for one in sorted(told, key=lambda one: (one.rank, one.position)):
+        first.setdefault(one.of.kind(), one)
     return tuple(first.values())[:_MAX_KINDS]
 
 
 def arrays_of(
-    heads: Heads, known: Mapping[str, str], in_file: Mapping[str, AsStored], where: str
+    heads: ToldOf[Description], known: Mapping[str, str], in_file: Mapping[str, AsStored], where: str
 ) -> dict[str, Description]:
     """Every variable of a step, without its blocks, in the order in which ranks put them.
 
@@ -192,7 +199,7 @@ def arrays_of(
     Raises:
         ParameterError: ranks, or the blocks of one, do not agree about a variable.
     """
-    firsts = sorted((of[0] for of in heads.values()), key=lambda one: one[:2])
+    firsts = sorted((of[0] for of in heads.values()), key=lambda one: (one.rank, one.position))
     arrays: dict[str, Description] = {}
     for first in firsts:
         name = first.of.name
@@ -211,28 +218,8 @@ def arrays_of(
     return arrays
 
 
-def values_told(rank: int, values: Sequence[Value]) -> Values:
-    """A rank's part of what `merged_values` merges."""
-    found: Values = {}
-    for value in values:
-        found[value.name] = _first_values((*found.get(value.name, ()), OfRank(rank, value)))
-    return found
-
-
-def merged_values(a: Values, b: Values) -> Values:
-    """The single values of two sets of ranks: of each, the first, and the first of another type."""
-    return {name: _first_values((*a.get(name, ()), *b.get(name, ()))) for name in {**a, **b}}
-
-
-def _first_values(of: tuple[OfRank, ...]) -> tuple[OfRank, ...]:
-    first: dict[str, OfRank] = {}
-    for one in sorted(of, key=lambda one: one.rank):
-        first.setdefault(one.value.dtype, one)
-    return tuple(first.values())[:2]
-
-
 def values_of(
-    told: Values, arrays: Collection[str], known: Mapping[str, str], in_file: Mapping[str, AsStored], where: str
+    told: ToldOf[Value], arrays: Collection[str], known: Mapping[str, str], in_file: Mapping[str, AsStored], where: str
 ) -> tuple[Value, ...]:
     """The single values of a step: of each, that of the first rank that puts it.
 
@@ -246,18 +233,18 @@ def values_of(
     Raises:
         ParameterError: ranks disagree about a value's type, or the name is that of an array.
     """
-    for name, ((rank, value), *others) in sorted(told.items(), key=lambda item: item[1][0].rank):
-        what = f"{where}: variable {name!r}"
+    for name, (first, *others) in sorted(told.items(), key=lambda item: item[1][0].rank):
+        what, value = f"{where}: variable {name!r}", first.of
         if others:
             other = others[0]
-            raise _differing(what, "one value of type", other.rank, other.value.dtype, rank, value.dtype)
-        kind = kind_of_value(value)
+            raise _differing(what, "one value of type", other.rank, other.of.dtype, first.rank, value.dtype)
+        kind = value.kind()
         if name in arrays or known.get(name, kind) != kind:
             was = "an array" if name in arrays else f"{known[name]} in earlier steps"
-            raise ParameterError(f"{what} is {kind} on rank {rank}, and {was}")
+            raise ParameterError(f"{what} is {kind} on rank {first.rank}, and {was}")
         if name in in_file:
             _require_type(value.dtype, value.dtype, (), in_file[name], what)
-    return tuple(first.value for first, *_ in told.values())
+    return tuple(first.of for first, *_ in told.values())
 
 
 def bounds_of(arrays: Mapping[str, Description], spans: Mapping[str, Span]) -> dict[str, float]:
@@ -297,11 +284,6 @@ def spans_from(names: Sequence[str], maxima: NDArray[np.float64]) -> dict[str, S
     return found
 
 
-def kind_of_value(value: Value) -> str:
-    """The properties of a single value that cannot change from step to step."""
-    return f"one value of {value.dtype}"
-
-
 def kind_of(block: Description) -> str:
     """The properties of an array that cannot change from step to step."""
     packed = ", packed" if is_exact(np.dtype(block.dtype)) and is_packed(block.parameters) else ""
@@ -328,7 +310,7 @@ def require_distinct(
     """
     kinds = {name: f"{own.given} in the file" for name, own in in_file.items()} | dict(known)
     kinds |= {name: kind_of(block) for name, block in arrays.items()}
-    kinds |= {value.name: kind_of_value(value) for value in values}
+    kinds |= {value.name: value.kind() for value in values}
     parts = [name for name, own in in_file.items() if own.given != own.dtype] + [*known, *arrays]
     for part in parts:
         whole = part.removesuffix(PARTS[0])
@@ -372,19 +354,19 @@ def _require_as_in_file(block: Description, in_file: AsStored | None, what: str)
     )
 
 
-def _require_same(heads: Sequence[Head], what: str) -> None:
-    first_rank, _, first = heads[0]
-    named_by, _, named = next((one for one in heads if one.of.dimensions), heads[0])  # one block may name them for all
-    for rank, _, blocks in heads[1:]:
-        for which, here, other_rank, there in (
-            ("dtype", blocks.given, first_rank, first.given),
-            ("shape", blocks.shape, first_rank, first.shape),
-            ("dims", blocks.dimensions or named.dimensions, named_by, named.dimensions),
-            ("goal", blocks.wanted, first_rank, first.wanted),
-            ("settings", blocks.parameters.of_archive(), first_rank, first.parameters.of_archive()),
+def _require_same(heads: Sequence[Told[Description]], what: str) -> None:
+    first = heads[0]
+    named = next((one for one in heads if one.of.dimensions), first)  # one block may name them for all
+    for head in heads[1:]:
+        for which, here, other, there in (
+            ("dtype", head.of.given, first, first.of.given),
+            ("shape", head.of.shape, first, first.of.shape),
+            ("dims", head.of.dimensions or named.of.dimensions, named, named.of.dimensions),
+            ("goal", head.of.wanted, first, first.of.wanted),
+            ("settings", head.of.parameters.of_archive(), first, first.of.parameters.of_archive()),
         ):
             if here != there:
-                raise _differing(what, which, rank, here, other_rank, there)
+                raise _differing(what, which, head.rank, here, other.rank, there)
 
 
 _OF_SHAPES = (
@@ -404,9 +386,9 @@ def _differing(what: str, which: str, rank: int, here: object, other_rank: int, 
     )
 
 
-def _require_one_goal(firsts: Sequence[Head], where: str) -> None:
+def _require_one_goal(firsts: Sequence[Told[Description]], where: str) -> None:
     """Variables that are to reach a goal together have the same one."""
-    of_group: dict[str, Head] = {}
+    of_group: dict[str, Told[Description]] = {}
     for head in firsts:
         wanted = head.of.wanted
         if wanted is None:

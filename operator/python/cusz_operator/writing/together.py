@@ -272,18 +272,16 @@ class Together:
         """
         ranks = self._ranks
         is_new, are_told = found[_IS_NEW] > 0, found[_PUTS_VALUES] > -math.inf
-        heads: agreement.Heads | None = None  # as this rank's own are
+        heads: agreement.ToldOf[Description] | None = None  # as this rank's own are
         if is_new:
             digests = found[_FLAGS:_BEFORE_RANGES].reshape(2, _DIGEST)
             if not np.array_equal(digests[0], -digests[1]):
                 heads = ranks.merged(
-                    lambda: agreement.heads_of(ranks.rank, report.blocks), agreement.merged_heads, where
+                    lambda: agreement.heads_of(ranks.rank, report.blocks), agreement.merged_told, where
                 )
-        told: agreement.Values = {}
+        told: agreement.ToldOf[Value] = {}
         if are_told:
-            told = ranks.merged(
-                lambda: agreement.values_told(ranks.rank, report.values), agreement.merged_values, where
-            )
+            told = ranks.merged(lambda: agreement.told_by(ranks.rank, report.values), agreement.merged_told, where)
         arrays, layout, kinds = self._arrays, self._layout, frozenset[tuple[str, str]]()
         values: tuple[Value, ...] = ()
         ranges, error = np.empty((0, 4)), None
@@ -429,7 +427,7 @@ class Together:
 
 
 def _kinds_of(values: Iterable[Value]) -> frozenset[tuple[str, str]]:
-    return frozenset((value.name, agreement.kind_of_value(value)) for value in values)
+    return frozenset((value.name, value.kind()) for value in values)
 
 
 def _places_of(told: Sequence[Description]) -> dict[str, NDArray[np.int64]]:
