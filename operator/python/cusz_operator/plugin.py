@@ -32,7 +32,6 @@ _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
 #: The value before `add_to_plugin_path`: what programs that do not import this package see.
 _SEARCHED_BY_OTHERS = os.environ.get(_SEARCH_VARIABLE, "")
 _INTERFACE = 5  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
-_OK = 0
 _WAITING, _USED, _REFUSED = 0, 1, 2  # what became of a posted archive
 MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
 _EXTENTS_SET = 1  # CUSZ_OPERATOR_EXTENTS_SET

@@ -15,19 +15,8 @@ from cusz_core.errors import CorruptArchiveError
 
 from ..plugin import PLUGIN_NAME
 from ..tables.checks import VariableRecord
-from ..tables.stored import INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES
+from ..tables.stored import DTYPES, INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES
 from .blocks import Block, OpenFile
-
-#: Bytes of a value, by ADIOS2's names of types.
-_VALUE_BYTES = {
-    "char": 1,
-    "float": 4,
-    "double": 8,
-    "long double": 16,
-    "float complex": 8,
-    "double complex": 16,
-    **{f"{sign}int{8 * n}_t": n for sign in ("", "u") for n in (1, 2, 4, 8)},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +145,8 @@ class _Tally:
     def __init__(self, name: str, kind: str) -> None:
         self.errors: list[BlockError] = []
         self._name, self._type = name, kind
+        dtype = DTYPES.get(kind)
+        self._value_bytes = 0 if dtype is None or dtype.hasobject else dtype.itemsize  # 0: there is no fixed number
         self._steps: dict[int, None] = {}
         self._counts: Counter[str] = Counter()  # of blocks: all, and by what became of them
         self._shapes: Counter[str] = Counter()  # values in global shapes, and steps without one
@@ -207,7 +198,7 @@ class _Tally:
         n_values = math.prod(block["count"])
         self._counts["blocks"] += 1
         self._values += n_values
-        self._bytes["all"] += n_values * _VALUE_BYTES.get(self._type, 0)
+        self._bytes["all"] += n_values * self._value_bytes
         if "error" in block:
             self.errors.append(BlockError(block["step"], block["block"], block["error"]))
         if "asked_eb" in block and self._type not in INTEGERS:
@@ -243,7 +234,7 @@ class _Tally:
             steps=tuple(self._steps),
             blocks=self._counts["blocks"],
             covered=None if self._shapes["without"] else covered,
-            raw_bytes=self._bytes["all"] if self._type in _VALUE_BYTES else None,
+            raw_bytes=self._bytes["all"] if self._value_bytes else None,
             archive_raw_bytes=self._bytes["before"] if has_archives else None,
             archive_bytes=self._bytes["after"] if has_archives else None,
             asked=tuple(self._asked) or ((None,) if has_archives and self._type not in INTEGERS else ()),

@@ -98,22 +98,17 @@ def _groups(
     to_do = [(filled, start[filled], start[filled] + count[filled])]
     while to_do:
         numbers, low, high = to_do.pop()
-        halves = _halves(low, high) if len(numbers) > _COMPARED else ()
-        to_do += [(numbers[half], low[half], high[half]) for half in halves]
-        if not halves:
+        cut = best_cut(low, high) if len(numbers) > _COMPARED else None
+        if cut is None:
             yield numbers, low, high
-
-
-def _halves(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[NDArray[np.bool_], ...]:
-    """Boxes on either side of a cut, those that it crosses on both; none if no cut makes both sides smaller."""
-    cut = best_cut(low, high)
-    return () if cut is None else sides(low, high, *cut)
+            continue
+        to_do += [(numbers[half], low[half], high[half]) for half in sides(low, high, *cut)]
 
 
 def sides(
     low: NDArray[np.int64], high: NDArray[np.int64], axis: int, cut: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which boxes have elements before an index along an axis, and which have some from there on."""
+    """Which boxes have elements before an index along an axis, and which have some from there on: some are in both."""
     return low[:, axis] < cut, high[:, axis] > cut
 
 

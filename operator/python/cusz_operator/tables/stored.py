@@ -16,9 +16,8 @@ INTEGERS: dict[str, np.dtype[Any]] = {
 }
 #: numpy's types by ADIOS2's names; `object` for texts.
 DTYPES: dict[str, np.dtype[Any]] = {
+    **FLOATS,
     **INTEGERS,
-    "float": np.dtype(np.float32),
-    "double": np.dtype(np.float64),
     "long double": np.dtype(np.longdouble),
     "float complex": np.dtype(np.complex64),
     "double complex": np.dtype(np.complex128),
