@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator.inspecting import blocks as inspected
-from cusz_operator.reading import contents, datafiles, input
+from cusz_operator.reading import contents, datafiles, walk
 from cusz_operator.reading.datafiles import DataFiles, Place, StepLayout, StoredVariable
 
 pytest.importorskip("adios2")
@@ -536,7 +535,6 @@ def test_single_steps_are_as_those_of_a_stream(how: str, tmp_path: Path, monkeyp
         return blocks, some, cz.inspect_variables(path), steps
 
     by_step = told()
-    monkeypatch.setattr(input, "has_several_writers", lambda _: False)
-    monkeypatch.setattr(inspected, "has_several_writers", lambda _: False)
+    monkeypatch.setattr(walk, "has_several_writers", lambda _: False)
     assert by_step == told()
     assert len(by_step[3]) == 4

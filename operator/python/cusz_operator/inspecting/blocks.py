@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import math
@@ -10,20 +9,20 @@ import os
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
 from cusz_core import embedding
-from cusz_core.errors import CorruptArchiveError, OutOfMemoryError, ParameterError
+from cusz_core.errors import CorruptArchiveError, ParameterError
 
-from ..adios2_calls import blocks_info, calling_adios2, closing, counts_of_blocks, extents_of, import_adios2
+from ..adios2_calls import blocks_info, calling_adios2, counts_of_blocks, extents_of, import_adios2
 from ..errors import PluginError
 from ..names import chosen
 from ..plugin import PLUGIN_NAME, CaptureMemory, Plugin, refuse_several_copies, without_colours
-from ..reading.datafiles import has_several_writers
+from ..reading.walk import OpenStep, walk
 from ..tables import blocktable, checks
 from ..tables.boxes import begin_in_others
 from ..tables.stored import (
@@ -137,31 +136,6 @@ def inspect_bp(
     return (block for part in parts for block in part.blocks(tells_damage=True))
 
 
-class _Step(NamedTuple):
-    """An open step of a file.
-
-    Attributes:
-        number: in the file, from 0.
-        counted: the number by which the engine knows it.
-        io, engine: ADIOS2's.
-        variables: how ADIOS2 describes them, by name, without block tables.
-        selected: handles of variables of which a block is selected, by name.
-    """
-
-    number: int
-    counted: int
-    io: Any
-    engine: Any
-    variables: dict[str, dict[str, str]]
-    selected: dict[str, Any]
-
-    def deselect(self) -> None:
-        """Selects block 0. If the next step has fewer blocks than the one that was selected, ADIOS2 ends the process
-        when it is asked for its variables (BP4)."""
-        for variable in self.selected.values():
-            variable.set_block_selection(0)
-
-
 class OpenFile:
     """A file that is read from its first step to its last.
 
@@ -204,7 +178,7 @@ class OpenFile:
         n_steps, names = 0, set[str]()
         for step in self._steps(None):
             n_steps = step.number + 1
-            names.update(step.variables)
+            names.update(self._variables(step.io))
         if variables is not None:
             variables = chosen(variables, sorted(names), repr(self._path))
         for number in steps or ():
@@ -234,10 +208,18 @@ class OpenFile:
         for n_done, step in enumerate(self._steps(steps)):
             with calling_adios2(f"count the steps of {self._path!r}"):
                 n_steps = max(step.engine.steps() if steps is None else len(steps), n_done + 1)
-            names = [name for name in sorted(step.variables) if variables is None or name in variables]
+            found = self._variables(step.io)
+            names = [name for name in sorted(found) if variables is None or name in variables]
+            selected: dict[str, Any] = {}
             for number, name in enumerate(names):
                 begin = (n_done + number / len(names)) / n_steps
-                yield Part(self, step, name, progress, (begin, 1 / len(names) / n_steps))
+                share = (begin, 1 / len(names) / n_steps)
+                yield Part(self, step, name, found[name], selected, progress, share)
+            with calling_adios2(f"end a step of {self._path!r}"):
+                # If the next step has fewer blocks than the one that is selected, ADIOS2 ends the process when it is
+                # asked for its variables (BP4).
+                for variable in selected.values():
+                    variable.set_block_selection(0)
         if self._others:
             refuse_several_copies()
 
@@ -251,59 +233,13 @@ class OpenFile:
         if self._others & (self._others - 1) == 0:  # a power of two: so many blocks cost few looks at what is loaded
             refuse_several_copies()
 
-    def _steps(self, wanted: Collection[int] | None) -> Iterator[_Step]:
-        if has_several_writers(Path(self._absolute)):
-            yield from self._single_steps(wanted)
-            return
-        with self._opened(self.adios2.Mode.Read) as (io, engine):
-            while (number := self._next(engine)) is not None:
-                if wanted is None or number in wanted:
-                    step = _Step(number, number, io, engine, self._variables(io), {})
-                    yield step
-                    with calling_adios2(f"end a step of {self._path!r}"):
-                        step.deselect()
-                self._end_step(engine)
-                if wanted is not None and number >= max(wanted, default=0):
-                    return
-
-    def _single_steps(self, wanted: Collection[int] | None) -> Iterator[_Step]:
-        """Each step by itself (`has_several_writers`)."""
-        with self._opened(self.adios2.Mode.ReadRandomAccess) as (_, engine), calling_adios2(f"read {self._path!r}"):
-            n_steps = int(engine.steps())
-        for number in range(n_steps) if wanted is None else sorted(wanted):
-            with self._opened(self.adios2.Mode.ReadRandomAccess, {"SelectSteps": str(number)}) as (io, engine):
-                yield _Step(number, 0, io, engine, self._variables(io), {})
-
-    @contextlib.contextmanager
-    def _opened(self, mode: Any, parameters: Mapping[str, str] | None = None) -> Iterator[tuple[Any, Any]]:
-        with calling_adios2(f"open {self._path!r}"):
-            io = self.adios2.Adios().declare_io("cusz_inspect")
-            io.set_parameters({"OpenTimeoutSecs": "1", **(parameters or {})})
-            engine = io.open(self._absolute, mode)
-        with closing(engine.close, self._path):
-            yield io, engine
+    def _steps(self, wanted: Collection[int] | None) -> Iterator[OpenStep]:
+        return walk(self.adios2, self._path, self._absolute, wanted, {"OpenTimeoutSecs": "1"})
 
     def _variables(self, io: Any) -> dict[str, dict[str, str]]:
         with calling_adios2(f"list the variables of {self._path!r}"):
             found = io.available_variables()
         return {name: own for name, own in found.items() if not blocktable.is_table(name)}
-
-    def _end_step(self, engine: Any) -> None:
-        try:
-            with calling_adios2(f"end a step of {self._path!r}"):
-                engine.end_step()
-        except OutOfMemoryError as error:  # BP5 takes lengths from where such steps have none
-            raise OutOfMemoryError(
-                f"{error}. A BP5 file cannot be read where a variable has an operation in some steps and none in later "
-                "ones (docs/guides/adios2.md, Appending and restarting)"
-            ) from error
-
-    def _next(self, engine: Any) -> int | None:
-        """The number of the step that follows, which is then open; None at the end."""
-        with calling_adios2(f"go to the next step of {self._path!r}"):
-            if engine.begin_step(self.adios2.StepMode.Read, 0.0) != self.adios2.StepStatus.OK:
-                return None
-            return int(engine.current_step())
 
 
 class Part:
@@ -319,21 +255,25 @@ class Part:
     def __init__(
         self,
         file: OpenFile,
-        step: _Step,
+        step: OpenStep,
         name: str,
+        description: Mapping[str, str],
+        selected: dict[str, Any],
         progress: Callable[[float], object] | None,
         share: tuple[float, float],
     ) -> None:
         """
         Args:
+            description: ADIOS2's, of the variable.
+            selected: handles of variables of which a block is selected, by name.
             share: of the work that `progress` is told about: where the part begins, and its size.
         """
-        self.name, self.type = name, step.variables[name]["Type"]
+        self.name, self.type = name, description["Type"]
         self.step = step.number
-        self.shape = extents_of(step.variables[name]["Shape"])
+        self.shape = extents_of(description["Shape"])
         self.record = file.records.get((step.number, name))
         self._file = file
-        self._opened = step
+        self._opened, self._selected = step, selected
         self._progress = progress
         self._share = share
         self._places_are_known = True
@@ -396,7 +336,7 @@ class Part:
             infos = blocks_info(self._opened.engine, self.name, self._opened.counted)
             shape_id = self._opened.io.inquire_variable(self.name).shape_id().name
         # BP4 has a shape for blocks without a place, if a global array of this name follows in another step.
-        has_shape = bool(self._opened.variables[self.name]["Shape"]) and shape_id != "LocalArray"
+        has_shape = bool(self.shape) and shape_id != "LocalArray"
         blocks = []
         if infos is None:
             return self._described_otherwise()
@@ -420,7 +360,7 @@ class Part:
         if table is None:
             self._places_are_known = False
             with calling_adios2(f"tell the blocks of {self.name!r}"):
-                variable = self._opened.selected[self.name] = self._opened.io.inquire_variable(self.name)
+                variable = self._selected[self.name] = self._opened.io.inquire_variable(self.name)
                 counts = counts_of_blocks(variable)
             blocks = [Block({**of_variable, "block": i, "count": count}) for i, count in enumerate(counts)]
             for block in blocks:
@@ -488,7 +428,7 @@ class Part:
             if variable is None:
                 variable = self._handles[selection] = self._opened.io.inquire_variable(self.name)
             if selection is not _Selection.ELEMENT:
-                self._opened.selected[self.name] = variable
+                self._selected[self.name] = variable
                 variable.set_block_selection(block["block"])
             if selection is _Selection.ELEMENT_OF_BLOCK:
                 variable.set_selection([[0] * len(count), ones])

@@ -26,7 +26,6 @@ from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from ..adios2_calls import (
     blocks_info,
     calling_adios2,
-    closing,
     converted,
     counts_of_blocks,
     extents_of,
@@ -37,7 +36,8 @@ from ..ranks import Ranks, first_told
 from ..streams import told_apart
 from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
-from .datafiles import close_kept, has_several_writers
+from .datafiles import close_kept
+from .walk import walk
 
 _T = TypeVar("_T")
 
@@ -495,42 +495,13 @@ class Input:
     def _told_step_by_step(self) -> list[dict[str, Extents]]:
         """The variables of every step of a file, with their shapes, as only reading its steps one by one tells them."""
         if self._told is None:
+            close_kept()  # ADIOS2 may need their descriptors
             with self._calling("look at the steps of"):
-                if has_several_writers(Path(self.absolute)):
-                    self._told = [self._told_of_step(step) for step in range(self.n_steps)]
-                else:
-                    self._told = self._told_in_stream()
+                self._told = [
+                    {name: extents_of(told["Shape"]) for name, told in step.io.available_variables().items()}
+                    for step in walk(self._adios2, self.path, self.absolute, range(self.n_steps), self._parameters)
+                ]
         return self._told
-
-    def _told_of_step(self, step: int) -> dict[str, Extents]:
-        """The variables of a step of a BP5 file, with their shapes."""
-        io = self._declare("cusz_steps")
-        io.set_parameters({"SelectSteps": str(step)})
-        try:
-            engine = self._attempt("open", lambda: io.open(self.absolute, self._adios2.Mode.ReadRandomAccess))
-            with closing(engine.close, self.path):
-                return _shapes_in(io)
-        finally:
-            self._adios.remove_io("cusz_steps")
-
-    def _told_in_stream(self) -> list[dict[str, Extents]]:
-        found: list[dict[str, Extents]] = []
-        io = self._declare("cusz_steps")
-        try:
-            engine = self._attempt("open", lambda: io.open(self.absolute, self._adios2.Mode.Read))
-            with closing(engine.close, self.path):
-                while len(found) < self.n_steps and (
-                    engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK
-                ):
-                    found.append(_shapes_in(io))
-                    engine.end_step()
-        finally:
-            self._adios.remove_io("cusz_steps")
-        return found
-
-
-def _shapes_in(io: Any) -> dict[str, Extents]:
-    return {name: extents_of(told["Shape"]) for name, told in io.available_variables().items()}
 
 
 def _of_file(given: Mapping[str, str]) -> dict[str, str]:
