@@ -77,7 +77,7 @@ class Spied:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     found = Calls()
     statistics.problem()  # a trial, once in a process
-    for module in (reader_input, inspection, sampling, writer):
+    for module in (reader_input, inspection, writer):
         monkeypatch.setattr(module, "import_adios2", lambda: Spied(found, adios2))
     monkeypatch.setattr(output, "keep_for_ever", lambda adios: None)  # ADIOS2 has not failed: its destructors work
     return found

@@ -31,7 +31,7 @@ ROOMS = {
     "reading": {"tables"},
     "writing": {"tables", "reading"},
     "inspecting": {"tables", "reading"},
-    "configuring": {"tables", "inspecting"},
+    "configuring": {"tables", "reading", "inspecting"},
 }
 SHARED = {"adios2_calls", "errors", "names", "parameters", "plugin", "ranks", "streams"}
 ABOVE_THE_CORE = ("adios2", "comparison", "cusz_operator", "mpi4py")

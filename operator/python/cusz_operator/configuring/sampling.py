@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import math
 import os
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,10 @@ from cusz_core import embedding, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 from cusz_core.parameters import Parameters
 
-from ..adios2_calls import blocks_info, calling_adios2, counts_of_blocks, extents_of, import_adios2
 from ..errors import PluginError
 from ..names import chosen, deciding
 from ..plugin import Plugin, without_colours
+from ..reading.input import Input
 from ..tables import blocktable, checks
 from ..tables.boxes import field_shape
 from ..tables.stored import FLOATS, INTEGERS
@@ -86,12 +85,12 @@ class SampledVariable:
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """A block of a variable: `step` counts those that have the variable, `number` is ADIOS2's; `start` is None in a
-    local array."""
+    """A block of a variable. It begins at `start` in the global array; in a local one it has a number, and `start` is
+    0."""
 
     step: int
-    number: int
-    start: tuple[int, ...] | None
+    number: int | None
+    start: tuple[int, ...]
     count: tuple[int, ...]
 
 
@@ -122,18 +121,13 @@ def sampled_variables(
     index = Path(path, "md.idx")
     if index.exists() and index.stat().st_size == 0:  # BP5 would crash
         raise CuszError(f"{path!r}: there is no complete step in it")
-    adios2 = import_adios2()
     try:
         plugin = Plugin()
     except PluginError:  # then ADIOS2 cannot read what it compressed either
         plugin = None
-    with calling_adios2(f"open {path!r}"):
-        io = adios2.Adios().declare_io("cusz_sampling")
-        io.set_parameters({"OpenTimeoutSecs": "1"})
-        engine = io.open(path, adios2.Mode.ReadRandomAccess)
+    file = Input(path, None, None, None, plugin)
     try:
-        with calling_adios2(f"list the variables of {path!r}"):
-            available = {name: d for name, d in io.available_variables().items() if not blocktable.is_table(name)}
+        available = {name: told for name, told in file.described().items() if not blocktable.is_table(name)}
         if not available:
             raise CuszError(f"{path!r}: there is no complete step in it, or no variable")
         wanted = chosen(names or None, sorted(available), repr(path))
@@ -141,15 +135,12 @@ def sampled_variables(
             if name in available:  # others are patterns, which leave out what is no number
                 _require_number(name, available[name]["Type"])
         for name in wanted:
-            description = available[name]
-            if description["Type"] in FLOATS | INTEGERS:
-                with calling_adios2(f"tell the shape of {name!r} in {path!r}"):
-                    run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
+            if available[name]["Type"] in FLOATS | INTEGERS:
                 by = deciding(name, names, available) or ""
-                yield dataclasses.replace(run.sampled(**options), chosen_by=by)
+                yield dataclasses.replace(_Run(file, name, available[name]).sampled(**options), chosen_by=by)
     finally:
         with contextlib.suppress(Exception):  # BP5 fails again where it could not open a file
-            engine.close()
+            file.close()
 
 
 def _require_number(name: str, kind: str) -> None:
@@ -160,23 +151,20 @@ def _require_number(name: str, kind: str) -> None:
 class _Run:
     """A variable of an open file."""
 
-    def __init__(
-        self, adios2: Any, engine: Any, variable: Any, description: dict[str, str], plugin: Plugin | None
-    ) -> None:
-        self.adios2, self.engine, self.variable, self.plugin = adios2, engine, variable, plugin
-        self.description = description
-        self.name = variable.name()
-        self.shape = tuple(map(int, variable.shape()))
+    def __init__(self, file: Input, name: str, description: Mapping[str, str]) -> None:
+        self.file, self.name, self.description = file, name, description
         self.dtype = (FLOATS | INTEGERS)[description["Type"]]
-        self.numbers: Sequence[int] = ()  # of its steps, as ADIOS2 tells of their blocks
+        self.steps: list[int] = []
 
     def sampled(self, **options: Unpack[Options]) -> SampledVariable:
-        n_steps = int(self.description["AvailableStepsCount"])
-        known = SampledVariable(self.name, self.description["Type"], self.shape, n_steps)
-        if self.description["SingleValue"] == "true":
-            return dataclasses.replace(known, is_single=True, remark="a single value, which no operator compresses")
+        known = SampledVariable(self.name, self.description["Type"], (), 0)
         try:
-            blocks = self.blocks(n_steps)
+            self.steps = list(self.file.steps_of(self.name))
+            n_steps, shape = len(self.steps), self.file.shape(self.name, self.steps[0])
+            known = dataclasses.replace(known, shape=shape or (), steps=n_steps)
+            if shape == ():
+                return dataclasses.replace(known, is_single=True, remark="a single value, which no operator compresses")
+            blocks = self.blocks(is_local=shape is None)
             if not blocks:
                 return dataclasses.replace(known, remark="no values at the steps looked at")
             known = dataclasses.replace(known, blocks=sum(block.step == blocks[0].step for block in blocks))
@@ -219,40 +207,22 @@ class _Run:
             remark = "packing does not make it smaller"
         return dataclasses.replace(known, packed_ratio=raw / packed, remark=remark)
 
-    def blocks(self, n_steps: int) -> list[_Block]:
+    def blocks(self, is_local: bool) -> list[_Block]:
         """Blocks of the steps to be looked at: those that are not small beside the others."""
         found = []
-        is_local = self.variable.shape_id() == self.adios2.ShapeID.LocalArray
-        # BP5 counts only the steps that have the variable, BP4 all steps of the file.
-        self.numbers = range(n_steps)
-        if not self.engine.impl.Type().startswith("BP5"):
-            self.numbers = [s for s in range(self.engine.steps()) if blocks_info(self.engine, self.name, s) != []]
-        for step in sorted({(2 * i + 1) * n_steps // (2 * _STEPS) for i in range(_STEPS)}):
-            infos = blocks_info(self.engine, self.name, self.numbers[step])
-            if infos is None and not is_local:  # ADIOS2 cannot tell: one block stands for all
-                shape = tuple(map(int, self.variable.shape(self.numbers[step])))
-                found.append(_Block(step, 0, (0,) * len(shape), shape))
-            if infos is None and is_local:
-                self.variable.set_step_selection([step, 1])
-                counts = counts_of_blocks(self.variable)
-                found += [_Block(step, i, None, count) for i, count in enumerate(counts) if math.prod(count) > 0]
-            for info in infos or []:
-                count = extents_of(info["Count"])
-                if math.prod(count or (0,)) > 0:
-                    start = None if is_local else extents_of(info["Start"])
-                    found.append(_Block(step, int(info["BlockID"]), start, count))
+        n_steps = len(self.steps)
+        for number in sorted({(2 * i + 1) * n_steps // (2 * _STEPS) for i in range(_STEPS)}):
+            step = self.steps[number]
+            placed = self.file.placed(self.name, step)
+            for i, (start, count) in enumerate(zip(placed.start.tolist(), placed.count.tolist(), strict=True)):
+                if math.prod(count) > 0:
+                    found.append(_Block(step, i if is_local else None, tuple(start), tuple(count)))
         usual = statistics.median(math.prod(block.count) for block in found) if found else 0
         return [block for block in found if 2 * math.prod(block.count) >= usual]
 
     def compressed(self, block: _Block) -> str:
         """With which bound the block has been compressed by this plugin, in words; "": it has not been."""
-        if self.plugin is None:
-            return ""
-        zeros, ones = (0,) * len(block.count), (1,) * len(block.count)
-        self._select(block, zeros, ones)
-        value = np.empty(ones, self.dtype)
-        get = functools.partial(self.engine.impl.Get, self.variable.impl, value, self.adios2.Mode.Sync)
-        archive = self.plugin.capture(self.name, 1 << 16, get)
+        archive = self.file.archive(self.name, block.step, block.start, self.dtype, 1 << 16, block.number)
         if archive is None:
             return ""
         try:
@@ -264,19 +234,8 @@ class _Run:
 
     def read(self, block: _Block, start: Sequence[int], count: Sequence[int]) -> NDArray[Any]:
         """A box of a block."""
-        values = np.empty(count, self.dtype)
-        self._select(block, start, count)
-        self.engine.get(self.variable, values, self.adios2.Mode.Sync)
-        return values
-
-    def _select(self, block: _Block, start: Sequence[int], count: Sequence[int]) -> None:
-        self.variable.set_step_selection([block.step, 1])
-        if block.start is None:
-            self.variable.set_block_selection(block.number)
-            self.variable.set_selection([list(start), list(count)])
-        else:
-            corner = [offset + first for offset, first in zip(block.start, start, strict=True)]
-            self.variable.set_selection([corner, list(count)])
+        corner = tuple(map(sum, zip(block.start, start, strict=True)))
+        return self.file.values(self.name, block.step, (corner, tuple(count)), self.dtype, block=block.number)
 
     def whole(self, blocks: list[_Block]) -> NDArray[Any]:
         """The blocks, one behind the other."""
@@ -315,10 +274,11 @@ class _Run:
         and 0, or a minimum above the maximum), and NaN and fill spoil it, also where the sample has none. So do blocks
         without values: ADIOS2 counts them as 0 (BP4), or as what is beyond all values (BP5)."""
         low, high = float(self.description["Min"]), float(self.description["Max"])
-        infos = [info for step in self.numbers for info in blocks_info(self.engine, self.name, step) or []]
-        filled = [info for info in infos if math.prod(extents_of(info["Count"]) or (0,)) > 0]
-        if len(filled) < len(infos):
-            low, high = min(float(i["Min"]) for i in filled), max(float(i["Max"]) for i in filled)
+        placed = [self.file.placed(self.name, step) for step in self.steps]
+        has_values = np.concatenate([of_step.count > 0 for of_step in placed]).all(axis=1)
+        if not has_values.all():
+            low = float(np.concatenate([of_step.min for of_step in placed])[has_values].min())
+            high = float(np.concatenate([of_step.max for of_step in placed])[has_values].max())
         slack = 1e-5 * max(abs(low), abs(high))  # they are texts of seven digits
         holds = -math.inf < low < high < math.inf and low - slack <= limits.min and limits.max <= high + slack
         half, of_sample = high / 2 - low / 2, limits.max / 2 - limits.min / 2

@@ -20,6 +20,7 @@ import cusz_core
 from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
+from ..plugin import Plugin
 from ..tables import blocktable, checks
 from ..tables.boxes import Box, Extents, field_shape, first_overlap
 from ..tables.representation import PARTS, attribute_name
@@ -159,7 +160,7 @@ class Contents:
         self._cache = Cache(embedding.bytes_limit(cache_bytes, "cache_bytes"))
         self._lock = threading.RLock()  # of what is kept here
         self._checks = {} if is_stream else checks.verify(Path(path))
-        self.input = Input(path, comm, engine, parameters)
+        self.input = Input(path, comm, engine, parameters, Plugin())
         self._data = DataFiles(Path(self.input.absolute)) if self._checks else None
         self.reads_files = self._data is not None
         self._captured_bytes = 0
@@ -197,9 +198,9 @@ class Contents:
     def entries(self) -> dict[str, Entry]:
         """The variables by name, with the parts of complex numbers, but without block tables."""
         with self._lock:
-            types = self.input.types() if self._known_entries is None else {}
             if self._known_entries is None:
-                found = {name: self._described(name, of) for name, of in types.items() if not blocktable.is_table(name)}
+                every = self.input.described().items()
+                found = {name: self._entry(name, of["Type"]) for name, of in every if not blocktable.is_table(name)}
                 for whole in [name.removesuffix(PARTS[0]) for name in found if name.endswith(PARTS[0])]:
                     given = self.input.attribute_text(attribute_name(whole))
                     parts = tuple(whole + part for part in PARTS)
@@ -209,7 +210,7 @@ class Contents:
                 self._known_entries = dict(sorted(found.items()))
             return self._known_entries
 
-    def _described(self, name: str, adios2_type: str) -> Entry:
+    def _entry(self, name: str, adios2_type: str) -> Entry:
         given = self.input.attribute_text(attribute_name(name))
         dtype = np.dtype(given) if given in ("bool", "float16") else DTYPES.get(adios2_type)
         return Entry((name,), adios2_type, given, dtype)
@@ -274,18 +275,18 @@ class Contents:
     def _rows(self, name: str, step: int) -> NDArray[np.float64] | None:
         """The rows of a variable's block table; None if it has none."""
         of_table = blocktable.table_name(name)
-        of_type = self.input.types().get(of_table)
-        if of_type is None:
+        told = self.input.described().get(of_table)
+        if told is None:
             if (step, name) in self._checks:
                 raise CorruptArchiveError(f"{self.path!r}: the block table of {name!r} is missing: the file is damaged")
             return None
         shape = self.input.shape(of_table, step) if step in self.input.steps_of(of_table) else None
         if shape is None and (step, name) not in self._checks:
             return None  # a step that another program appended
-        if of_type != "double" or shape is None or len(shape) != 2:
+        if told["Type"] != "double" or shape is None or len(shape) != 2:
             raise CorruptArchiveError(
-                f"{self.path!r}: {of_table!r} is not a block table of this package: it has type {of_type} and shape "
-                f"{shape}"
+                f"{self.path!r}: {of_table!r} is not a block table of this package: it has type {told['Type']} and "
+                f"shape {shape}"
             )
         rows: NDArray[np.float64] = self.input.values(of_table, step, ((0, 0), shape), np.dtype(np.float64))
         return rows
@@ -395,7 +396,7 @@ class Contents:
         for other in unknown:
             try:
                 table = self.blocks(other, step).table
-                dtype = DTYPES[self.input.types()[other]]
+                dtype = DTYPES[self.input.described()[other]["Type"]]
             except (CuszError, KeyError):
                 return False  # which is an error of the other variable
             is_coded = dtype.kind == "f" or not np.array_equal(table["archive_bytes"], table["raw_bytes"])

@@ -73,16 +73,19 @@ def form_of(shape: Extents) -> str:
 class Input:
     """An engine that reads."""
 
-    def __init__(self, path: str, comm: Any, engine: str | None, parameters: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, path: str, comm: Any, engine: str | None, parameters: Mapping[str, Any] | None, plugin: Plugin | None
+    ) -> None:
         """
         Args:
             path: the .bp folder, or the stream.
             comm: an mpi4py communicator, for a stream; None: this process alone.
             engine: "SST" for a stream; "BP5" or "BP4" for a file; None: as it was written.
             parameters: of the engine.
+            plugin: None: there is none, and no archives.
 
         Raises:
-            PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.
+            PluginError: adios2 is missing.
             ParameterError: a parameter changes which steps there are.
             CuszError: ADIOS2 cannot open it.
         """
@@ -95,7 +98,7 @@ class Input:
         #: What requests that failed were to fill: ADIOS2 goes on with them in the next request, or when it is closed.
         self._unfinished: list[NDArray[Any]] = []
         self._lock = threading.RLock()
-        self._plugin = Plugin()
+        self._plugin = plugin
         self._adios2 = adios2 = import_adios2()
         together = [] if comm is None or not self.is_stream else [comm]
         self._comm = comm if together and comm.size > 1 else None  # of ranks that have not left the stream
@@ -116,7 +119,7 @@ class Input:
         with self._calling("count the steps of"):
             self.n_steps = 0 if self.is_stream else int(self._engine.steps())
             self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
-        self._types: dict[str, str] | None = None
+        self._described: dict[str, dict[str, str]] | None = None
         self._shapes: dict[tuple[str, int], Extents] = {}
         self._own_steps: dict[str, dict[int, int]] = {}
         self._of_one_form: set[str] = set()  # variables of a BP5 file that ADIOS2 can read
@@ -222,13 +225,13 @@ class Input:
             attribute = self._io.inquire_attribute(name)
             return str(attribute.data_string()) if attribute is not None and attribute.type() == "string" else ""
 
-    def types(self) -> dict[str, str]:
-        """ADIOS2's types of all variables of a file, or of the open step of a stream, by name."""
+    def described(self) -> dict[str, dict[str, str]]:
+        """What ADIOS2 says of all variables of a file, or of the open step of a stream, by name."""
         with self._lock, self._calling("list the variables of"):
             self._require_open()
-            if self._types is None or self.is_stream:  # ADIOS2 looks at every block of every variable
-                self._types = {name: told["Type"] for name, told in sorted(self._io.available_variables().items())}
-            return self._types
+            if self._described is None or self.is_stream:  # ADIOS2 looks at every block of every variable
+                self._described = dict(sorted(self._io.available_variables().items()))
+            return self._described
 
     def add_steps(self, known: Iterable[tuple[int, str]]) -> None:
         """Tells which steps have which variables, where that is known: ADIOS2 takes long to tell it.
@@ -353,44 +356,50 @@ class Input:
             variable = self._selected(name, step)
             return str(self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, mode=self._sync)))
 
-    def values(self, name: str, step: int, box: Box, dtype: np.dtype[Any], fill: Any = 0) -> NDArray[Any]:
-        """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it; `fill` where no block is."""
+    def values(
+        self, name: str, step: int, box: Box, dtype: np.dtype[Any], fill: Any = 0, block: int | None = None
+    ) -> NDArray[Any]:
+        """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it; `fill` where no block is.
+
+        Args:
+            block: the number of a block of a variable without a global shape, in which the box is then.
+        """
         # ADIOS2 leaves what no block covers as it is. The array is never the user's: after an error ADIOS2 may fill it
         # later (`_unfinished`).
         target = np.full(box[1], fill, dtype)
         with self._lock, self._calling(f"read {name!r} of"):
-            variable = self._selected(name, step)
+            variable = self._selected(name, step, block)
             if box[1]:
                 variable.set_selection([list(box[0]), list(box[1])])
             if target.size:
                 self._get(name, variable, target)
         return target
 
-    def block(self, name: str, step: int, number: int, count: Extents, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A block of a variable without a global shape."""
-        target = np.zeros(count, dtype)
-        with self._lock, self._calling(f"read {name!r} of"):
-            variable = self._selected(name, step)
-            variable.set_block_selection(number)
-            if target.size:
-                self._get(name, variable, target)
-        return target
-
     def archive(
-        self, name: str, step: int, start: Sequence[int], dtype: np.dtype[Any], capacity: int
+        self,
+        name: str,
+        step: int,
+        start: Sequence[int],
+        dtype: np.dtype[Any],
+        capacity: int,
+        block: int | None = None,
     ) -> NDArray[np.uint8] | None:
         """The archive of the block that contains the element `start`; None if it is not compressed by this plugin.
 
         Args:
             capacity: bytes that it is expected to have at most.
+            block: as for `values`.
         """
+        plugin = self._plugin
+        if plugin is None:
+            return None
         ones = [1] * len(start)
         target = np.empty(ones, dtype)
         with self._lock, self._calling(f"read {name!r} of"):
-            variable = self._selected(name, step)
+            variable = self._selected(name, step, block)
             variable.set_selection([list(start), ones])
             get = functools.partial(self._engine.impl.Get, variable.impl, target, self._sync)
-            return self._request(name, target, lambda: self._plugin.capture(name, capacity, get))
+            return self._request(name, target, lambda: plugin.capture(name, capacity, get))
 
     # ----------------------------------------------------------------------------------------------------- inside
 
@@ -461,11 +470,13 @@ class Input:
                 raise ParameterError(f"{self.path!r} has no variable {name!r}")
             return variable
 
-    def _selected(self, name: str, step: int) -> Any:
+    def _selected(self, name: str, step: int, block: int | None = None) -> Any:
         variable = self._variable(name)
         if not self.is_stream:
             self._require_one_form(name, variable)
             variable.set_step_selection([self.steps_of(name)[step], 1])
+        if block is not None:
+            variable.set_block_selection(block)
         return variable
 
     def _require_one_form(self, name: str, variable: Any) -> None:

@@ -212,7 +212,7 @@ class ReaderStep:
         if block is not None:
             start, count = self._place_of(name, block)
             if self._input.shape(entry.stored[0], self.index) is None:
-                values = self._input.block(name, self.index, block, count, dtype)
+                values = self._input.values(name, self.index, (start, count), dtype, block=block)
                 return values[self._picked(name, (start, count), level)] if level else values
         if level and self.shape(name):
             # Of one block alone, whether or not all of them form a grid.
