@@ -144,7 +144,7 @@ def steps(*each: Sequence[Report | Exception], known: dict[str, str] | None = No
 
     def work(ranks: Ranks) -> list[Agreed | cusz_core.CuszError]:
         all_ranks = Together(ranks)
-        all_ranks.kinds = dict(known or {})
+        all_ranks.known.kinds = dict(known or {})
         made: list[Agreed | cusz_core.CuszError] = []
         for told in each:
             own = told[ranks.rank]

@@ -185,16 +185,24 @@ def _kept(told: tuple[Told[_T], ...]) -> tuple[Told[_T], ...]:
     return tuple(first.values())[:_MAX_KINDS]
 
 
-def arrays_of(
-    heads: ToldOf[Description], known: Mapping[str, str], in_file: Mapping[str, AsStored], where: str
-) -> dict[str, Description]:
+@dataclasses.dataclass
+class Known:
+    """What is known of variables before a step.
+
+    Attributes:
+        kinds: in the steps that have been compressed.
+        in_file: in the file that is appended to.
+    """
+
+    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
+    in_file: dict[str, AsStored] = dataclasses.field(default_factory=dict)
+
+
+def arrays_of(heads: ToldOf[Description], known: Known) -> dict[str, Description]:
     """Every variable of a step, without its blocks, in the order in which ranks put them.
 
     Args:
         heads: of all ranks.
-        known: the kinds of variables in earlier steps.
-        in_file: variables in the file that is appended to.
-        where: what was being done, for messages.
 
     Raises:
         ParameterError: ranks, or the blocks of one, do not agree about a variable.
@@ -203,47 +211,42 @@ def arrays_of(
     arrays: dict[str, Description] = {}
     for first in firsts:
         name = first.of.name
-        what = f"{where}: variable {name!r}"
+        what = f"variable {name!r}"
         _require_same(heads[name], what)
         kind = kind_of(first.of)
-        if known.get(name, kind) != kind:
+        if known.kinds.get(name, kind) != kind:
             raise ParameterError(
-                f"{what} is {kind}, and was {known[name]} in earlier steps: a variable cannot change its type"
+                f"{what} is {kind}, and was {known.kinds[name]} in earlier steps: a variable cannot change its type"
             )
         named = next((head.of.dimensions for head in heads[name] if head.of.dimensions), ())
         arrays[name] = first.of._replace(dimensions=named)
-    _require_one_goal(firsts, where)
+    _require_one_goal(firsts)
     for name, block in arrays.items():
-        _require_as_in_file(block, in_file.get(name), f"{where}: variable {name!r}")
+        _require_as_in_file(block, known.in_file.get(name), f"variable {name!r}")
     return arrays
 
 
-def values_of(
-    told: ToldOf[Value], arrays: Collection[str], known: Mapping[str, str], in_file: Mapping[str, AsStored], where: str
-) -> tuple[Value, ...]:
+def values_of(told: ToldOf[Value], arrays: Collection[str], known: Known) -> tuple[Value, ...]:
     """The single values of a step: of each, that of the first rank that puts it.
 
     Args:
         told: those of all ranks.
         arrays: names of variables that are none.
-        known: the kinds of variables in earlier steps.
-        in_file: variables in the file that is appended to.
-        where: what was being done, for messages.
 
     Raises:
         ParameterError: ranks disagree about a value's type, or the name is that of an array.
     """
     for name, (first, *others) in sorted(told.items(), key=lambda item: item[1][0].rank):
-        what, value = f"{where}: variable {name!r}", first.of
+        what, value = f"variable {name!r}", first.of
         if others:
             other = others[0]
             raise _differing(what, "one value of type", other.rank, other.of.dtype, first.rank, value.dtype)
         kind = value.kind()
-        if name in arrays or known.get(name, kind) != kind:
-            was = "an array" if name in arrays else f"{known[name]} in earlier steps"
+        if name in arrays or known.kinds.get(name, kind) != kind:
+            was = "an array" if name in arrays else f"{known.kinds[name]} in earlier steps"
             raise ParameterError(f"{what} is {kind} on rank {first.rank}, and {was}")
-        if name in in_file:
-            _require_type(value.dtype, value.dtype, (), in_file[name], what)
+        if name in known.in_file:
+            _require_type(value.dtype, value.dtype, (), known.in_file[name], what)
     return tuple(first.of for first, *_ in told.values())
 
 
@@ -290,34 +293,25 @@ def kind_of(block: Description) -> str:
     return f"{block.given}, {len(block.shape)} dimensions{packed}"
 
 
-def require_distinct(
-    arrays: Mapping[str, Description],
-    values: Iterable[Value],
-    known: Mapping[str, str],
-    in_file: Mapping[str, AsStored],
-    where: str,
-) -> None:
+def require_distinct(arrays: Mapping[str, Description], values: Iterable[Value], known: Known) -> None:
     """Refuses a variable that has the name of a complex one: a Reader would not find it.
 
     Args:
         arrays, values: of the step.
-        known: the kinds of variables in earlier steps.
-        in_file: variables in the file that is appended to.
-        where: what was being done, for messages.
 
     Raises:
         ParameterError: there is one.
     """
-    kinds = {name: f"{own.given} in the file" for name, own in in_file.items()} | dict(known)
+    kinds = {name: f"{own.given} in the file" for name, own in known.in_file.items()} | known.kinds
     kinds |= {name: kind_of(block) for name, block in arrays.items()}
     kinds |= {value.name: value.kind() for value in values}
-    parts = [name for name, own in in_file.items() if own.given != own.dtype] + [*known, *arrays]
+    parts = [name for name, own in known.in_file.items() if own.given != own.dtype] + [*known.kinds, *arrays]
     for part in parts:
         whole = part.removesuffix(PARTS[0])
         if kinds[part].startswith("complex") and whole != part and whole in kinds:
             raise ParameterError(
-                f"{where}: variable {whole!r} is of complex numbers, and another one of this name is {kinds[whole]}: "
-                "a variable cannot change its type"
+                f"variable {whole!r} is of complex numbers, and another one of this name is {kinds[whole]}: a "
+                "variable cannot change its type"
             )
 
 
@@ -386,7 +380,7 @@ def _differing(what: str, which: str, rank: int, here: object, other_rank: int, 
     )
 
 
-def _require_one_goal(firsts: Sequence[Told[Description]], where: str) -> None:
+def _require_one_goal(firsts: Sequence[Told[Description]]) -> None:
     """Variables that are to reach a goal together have the same one."""
     of_group: dict[str, Told[Description]] = {}
     for head in firsts:
@@ -396,7 +390,7 @@ def _require_one_goal(firsts: Sequence[Told[Description]], where: str) -> None:
         other = of_group.setdefault(wanted.group, head)
         if str(wanted) != str(other.of.wanted):
             raise ParameterError(
-                f"{where}: variable {head.of.name!r} is to reach {wanted} on rank {head.rank}, together with "
+                f"variable {head.of.name!r} is to reach {wanted} on rank {head.rank}, together with "
                 f"{other.of.name!r}, which is to reach {other.of.wanted} on rank {other.rank}: they must be the same"
             )
 

@@ -61,7 +61,6 @@ def error_of(
     pair: tuple[NDArray[np.int64], NDArray[np.int64]],
     names: Sequence[str],
     arrays: Mapping[str, Description],
-    where: str,
 ) -> ParameterError:
     """The error for two blocks that overlap."""
     name = names[int(pair[0][_PLACE])]
@@ -73,7 +72,7 @@ def error_of(
         said.append((start, count, int(row[_RANK])))
     (start, count, rank), (other_start, other_count, other_rank) = said
     return ParameterError(
-        f"{where}: variable {name!r}: the block at {start} with extents {count} of rank {rank} overlaps that at "
+        f"variable {name!r}: the block at {start} with extents {count} of rank {rank} overlaps that at "
         f"{other_start} with extents {other_count} of rank {other_rank}"
     )
 

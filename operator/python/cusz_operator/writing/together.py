@@ -21,7 +21,6 @@ from cusz_core import parameters
 from cusz_core.errors import CuszError, ParameterError
 
 from ..ranks import Failure, Ranks, failure_of
-from ..reading.contents import AsStored
 from ..tables import blocktable
 from . import agreement, overlaps
 from .agreement import Description, Span, Value
@@ -162,14 +161,12 @@ class Together:
     """What ranks know together of the steps of a Writer, the same on each of them.
 
     Attributes:
-        kinds: of variables, in the steps that have been compressed.
-        in_file: variables in the file that is appended to.
+        known: of variables.
         is_closing: whether a rank has closed the Writer.
     """
 
     def __init__(self, ranks: Ranks) -> None:
-        self.kinds: dict[str, str] = {}
-        self.in_file: dict[str, AsStored] = {}
+        self.known = agreement.Known()
         self.is_closing = False
         self._ranks = ranks
         self._group = ranks.groups(RANKS_OF_A_TABLE)
@@ -288,10 +285,10 @@ class Together:
         try:
             if is_new:
                 heads = agreement.heads_of(0, report.blocks) if heads is None else heads
-                arrays = agreement.arrays_of(heads, self.kinds, self.in_file, where)
+                arrays = agreement.arrays_of(heads, self.known)
                 layout = Layout(self._group, arrays, report.blocks)
-            values = agreement.values_of(told, arrays, self.kinds, self.in_file, where)
-            agreement.require_distinct(arrays, values, self.kinds, self.in_file, where)
+            values = agreement.values_of(told, arrays, self.known)
+            agreement.require_distinct(arrays, values, self.known)
             kinds = _kinds_of(values)
             ranges = np.empty((len(arrays), 4))
             ranges[:, :3] = agreement.spans_of(layout.names, report.blocks, report.ranges)
@@ -330,7 +327,7 @@ class Together:
             try:
                 pair = overlaps.first_pair(self._ranks, rows)
                 if pair is not None:
-                    raise overlaps.error_of(pair, layout.names, arrays, where)
+                    raise overlaps.error_of(pair, layout.names, arrays)
             except Exception as caught:
                 error = error or self._named(caught, where)
         try:
@@ -342,12 +339,11 @@ class Together:
         self._own, self._digest, self._arrays, self._layout = own, digest, arrays, layout
 
     def _named(self, error: Exception, where: str) -> Exception:
-        """An error of this rank alone, with the rank in front; other errors are those of all ranks."""
-        if isinstance(error, CuszError):
-            return error
+        """An error with what is being done in front; one of this rank alone, which is no CuszError, with the rank."""
         failure = failure_of(error)
         assert failure is not None
-        return failure._replace(message=f"{where}: rank {self._ranks.rank}: {failure.message}").error()
+        who = "" if isinstance(error, CuszError) else f"rank {self._ranks.rank}: "
+        return failure._replace(message=f"{where}: {who}{failure.message}").error()
 
     def _agreed(self, ranges: NDArray[np.float64], kinds: Iterable[tuple[str, str]], values: Sequence[Value]) -> Agreed:
         """
@@ -418,8 +414,8 @@ class Together:
 
     def add(self, step: Agreed) -> None:
         """Adds a step that all ranks have compressed."""
-        self.kinds |= {name: agreement.kind_of(block) for name, block in step.arrays.items()}
-        self.kinds |= step.kinds
+        self.known.kinds |= {name: agreement.kind_of(block) for name, block in step.arrays.items()}
+        self.known.kinds |= step.kinds
 
     def combined(self, own: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """On rank 0, the exclusive or of all ranks' numbers, if others put rows of block tables, too (collective)."""

@@ -194,7 +194,7 @@ class Writer:
                 checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
                 has_statistics = statistics.are_in(adios2, Path(self._path))
             if append:
-                self._together.in_file = variables_in(self._path)
+                self._together.known.in_file = variables_in(self._path)
         plugin_path()
         return has_statistics
 
@@ -224,8 +224,9 @@ class Writer:
         openings = self._ranks.merged(lambda: Openings((self._ranks.rank, own), None), merged_openings, where)
         require_same_opening(openings, where)
         is_wanted_by_all = self._ranks.first_of(not wanted) is None
-        has_statistics, self._together.in_file = self._ranks.of_first((has_statistics, self._together.in_file))
-        self._settings.append_to(self._together.in_file)
+        known = self._together.known
+        has_statistics, known.in_file = self._ranks.of_first((has_statistics, known.in_file))
+        self._settings.append_to(known.in_file)
         # From here on ADIOS2 communicates.
         with calling_adios2(f"begin to write {self._path!r}"):
             output = Output(import_adios2(), self._path, self._engine, self._ranks.comm)
@@ -364,7 +365,7 @@ class Writer:
 
     def _has_been_put(self, name: str) -> bool:
         """Whether an array of this name has been put in an earlier step, by any rank."""
-        return name in self._together.kinds or (self._pending is not None and name in self._pending.agreed.arrays)
+        return name in self._together.known.kinds or (self._pending is not None and name in self._pending.agreed.arrays)
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value, and before the last step ends.
