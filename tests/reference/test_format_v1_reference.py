@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import cusz_core as cusz
 import support
+from cusz_core.parameters import Mode
 from field_kinds import strewn
 from support import DTYPES, F32, F64, integers, same_bits, smooth
 
@@ -35,7 +36,7 @@ def difference(archive: bytes, wanted: bytes) -> str:
     return f"{len(archive)} bytes, wanted {len(wanted)}; the first difference is byte {at}, in the {section}"
 
 
-def agree(x: NDArray, eb: float, mode: cusz.codec.Mode = "abs", *, bins: int = 64, fill: float | None = None) -> bytes:
+def agree(x: NDArray, eb: float, mode: Mode = "abs", *, bins: int = 64, fill: float | None = None) -> bytes:
     """Both implementations write the same archive of a field, and read the same field from it."""
     wanted = reference.encode(x, eb, mode, bins, fill)
     for backend in support.BACKENDS:
@@ -109,7 +110,7 @@ ALL_PARTS = {
 class Case:
     make: Make
     eb: float
-    mode: cusz.codec.Mode = "abs"
+    mode: Mode = "abs"
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -396,7 +397,7 @@ def test_same_archive_of_every_shape(shape: tuple[int, ...], dtype: np.dtype) ->
 
 @pytest.mark.parametrize("mode", ["abs", "rel"])
 @pytest.mark.parametrize("exponent", range(-16, 4))
-def test_same_archive_for_every_bound(exponent: int, dtype: np.dtype, mode: cusz.codec.Mode) -> None:
+def test_same_archive_for_every_bound(exponent: int, dtype: np.dtype, mode: Mode) -> None:
     agree(smooth((60, 140), dtype, 1), 10.0**exponent, mode)
 
 

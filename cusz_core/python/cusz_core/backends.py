@@ -8,8 +8,6 @@ from typing import Any
 
 from . import _native
 
-__all__ = ["BackendInfo", "cpu_model", "default_threads", "devices", "lossless_stages"]
-
 
 @dataclasses.dataclass(frozen=True)
 class BackendInfo:

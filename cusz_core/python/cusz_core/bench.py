@@ -25,11 +25,6 @@ of repeated calls after a first one). The bound is checked exactly, as by `cusz 
 the source tree also measures other compressors, and has generated fields.
 """
 _SHORT = 0.02  # seconds: a shorter call is repeated until this time is up, and the mean is one timing
-#: The columns of a row, in order.
-_COLUMNS = (
-    *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "threads"),
-    *("ratio", "bit_rate", "psnr", "max_error_over_eb", "compress_mbps", "decompress_mbps"),
-)
 #: The columns that are printed, and their headings.
 _SHOWN = {
     "dataset": "field",
@@ -156,6 +151,6 @@ def _seconds(call: Callable[[], object]) -> float:
 
 def _write_csv(rows: Sequence[Row], path: Path) -> None:
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({**row, "shape": extents(row["shape"])} for row in rows)

@@ -13,32 +13,10 @@ from numpy.typing import DTypeLike, NDArray
 from . import _native, arguments, device_memory, preview
 from .arguments import ArchiveLike, DeviceArray, Field
 from .errors import ParameterError, UnsupportedError
-from .parameters import Backend, Lossless, Mode, Options, Parameters
+from .parameters import Backend, Mode, Options, Parameters
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
-
-__all__ = [
-    "Backend",
-    "Described",
-    "DescribedBlocks",
-    "Device",
-    "Lossless",
-    "Mode",
-    "ValueRange",
-    "check",
-    "compress",
-    "compress_described",
-    "compress_many",
-    "compress_many_described",
-    "compress_with",
-    "decompress",
-    "decompress_box",
-    "max_archive_bytes",
-    "release_scratch",
-    "scratch_bytes",
-    "value_range",
-]
 
 Device = Literal["cpu", "cuda"]
 

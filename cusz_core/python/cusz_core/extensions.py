@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["find", "of_group"]
-
 
 def of_group(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name; nothing is imported."""

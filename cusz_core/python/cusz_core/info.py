@@ -11,8 +11,6 @@ import numpy as np
 from . import _native, arguments, device_memory
 from .arguments import ArchiveLike
 
-__all__ = ["ArchiveInfo", "Sections", "inspect"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Sections:

@@ -13,8 +13,6 @@ from . import _native, arguments, device_memory
 from .arguments import ArchiveLike
 from .errors import ParameterError
 
-__all__ = ["MIN_PREFIX_BYTES", "Level", "level_of", "levels", "levels_of_shape"]
-
 #: So many leading bytes of an archive say which levels it has.
 MIN_PREFIX_BYTES = _native.MIN_PREFIX_BYTES
 

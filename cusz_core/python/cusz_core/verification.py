@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from . import _native, device_memory
 from .arguments import ArchiveLike, DeviceArray
-from .codec import Backend, compress, decompress, value_range
+from .codec import compress, decompress, value_range
 from .errors import BoundError, ParameterError
 from .info import ArchiveInfo, inspect, json_value
-
-__all__ = ["Effects", "EffectsOfAll", "Verification", "effects", "verify"]
+from .parameters import Backend
 
 _CHUNK = 1 << 16  # values compared at a time: what is made of them stays in the caches
 

@@ -232,20 +232,19 @@ class ReaderStep:
         if out is not None:
             _require_fit(out, dtype, box[1])
         fill = fill_of(dtype, fill, name)
-        if not entry.given:
+
+        def read_part(part: str, of_type: np.dtype[Any], like: Any, out: Any, fill: Any) -> Any:
             if of_level is not None:
-                return self._read_level(name, of_level, box, dtype, like, out, fill, block)
-            return self._read_stored(name, box, dtype, like, out, fill)
+                return self._read_level(part, of_level, box, of_type, like, out, fill, block)
+            return self._read_stored(part, box, of_type, like, out, fill)
+
+        if not entry.given:
+            return read_part(name, dtype, like, out, fill)
         fills = [complex(fill).real, complex(fill).imag] if len(entry.stored) > 1 else [fill]
-        parts = []
-        for part, own in zip(entry.stored, fills, strict=True):
-            of_type = DTYPES[entry.type]
-            parts.append(
-                self._read_level(part, of_level, box, of_type, None, None, own, block)
-                if of_level is not None
-                else self._read_stored(part, box, of_type, None, None, own)
-            )
-        return _placed(given_back(parts, entry.given) if entry.given else parts[0], like, out)
+        parts = [
+            read_part(part, DTYPES[entry.type], None, None, own) for part, own in zip(entry.stored, fills, strict=True)
+        ]
+        return _placed(given_back(parts, entry.given), like, out)
 
     def n_levels(self, name: str) -> int:
         """The number of levels of an array: at the last one, each block has a single value; 1 for a single value.
@@ -379,7 +378,7 @@ class ReaderStep:
         result = _result(box[1], dtype, like, out) if archived is not None else np.empty(box[1], dtype)
         result[...] = fill
         if blocks.overlap:
-            self._pick(name, level, box, ((0,) * len(box[1]), self.shape(name)), dtype, fill, result)
+            self._pick(name, level, box, dtype, fill, result)
             return _placed(result, like, out)
         numbers = [block] if block is not None else []
         if block is None and 0 not in box[1]:  # of the blocks, those around it
@@ -401,7 +400,7 @@ class ReaderStep:
                 self._contents.prefix(name, self.index, number, dtype, level.number) if archived is not None else None
             )
             if found is None:
-                self._pick(name, level, common, place, dtype, fill, result[_slices(common, box[0])])
+                self._pick(name, level, common, dtype, fill, result[_slices(common, box[0])])
                 return
             what = self._contents.block_in_words(name, self.index, place[0])
             _decode_level(*found, level.number, place[1], first, result[_slices(common, box[0])], threads, what)
@@ -415,10 +414,8 @@ class ReaderStep:
                     done.result()
         return result if archived is not None else _placed(result, like, out)
 
-    def _pick(
-        self, name: str, level: VariableLevel, common: Box, block: Box, dtype: np.dtype[Any], fill: Any, target: Any
-    ) -> None:
-        """Reads a box of a level that lies in one block, with all values between, by ADIOS2."""
+    def _pick(self, name: str, level: VariableLevel, common: Box, dtype: np.dtype[Any], fill: Any, target: Any) -> None:
+        """Reads a box of a level, with all values between, by ADIOS2."""
         along = [c[s : s + n] for c, s, n in zip(level.coordinates, *common, strict=True)]
         start = tuple(int(c[0]) for c in along)
         count = tuple(int(c[-1] - c[0] + 1) for c in along)
