@@ -133,14 +133,12 @@ def _variable(run: Reader, name: str, archives: dict[tuple[str, int], list[Block
     facts = [_step(run, name, step, archives) for step in steps]
     if shape is None:
         shown = "blocks without a global shape"
-        n_values = _in_blocks(run, steps[-1], name)
     else:
         shown = " × ".join(map(str, shape)) if shape else "one value"
-        n_values = math.prod(shape)
         if shape and not run[steps[-1]].is_covered(name):
-            n_values = min(_in_blocks(run, steps[-1], name), n_values)  # blocks may overlap
-            shown += f", values in {tuning.percent(n_values / math.prod(shape))} of it"
-    return VariableFacts(name, entry.given or entry.type, shown, n_values, facts)
+            covered = min(_in_blocks(run, steps[-1], name) / math.prod(shape), 1.0)  # blocks may overlap
+            shown += f", values in {tuning.percent(covered)} of it"
+    return VariableFacts(name, entry.given or entry.type, shown, facts)
 
 
 def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> StepFacts:

@@ -151,7 +151,6 @@ class VariableFacts:
         name: of the variable.
         type: ADIOS2's name of its type, or what a Writer was given.
         shape: at the last step, in words.
-        n_values: of the last step.
         steps: those that have it.
         comparisons: with the original, of each part; empty if there is none.
         planes: of each part, if there is no original and the variable is large.
@@ -160,7 +159,6 @@ class VariableFacts:
     name: str
     type: str
     shape: str
-    n_values: int
     steps: list[StepFacts]
     comparisons: list[Comparison] = dataclasses.field(default_factory=list)
     planes: list[Plane] = dataclasses.field(default_factory=list)
