@@ -10,7 +10,7 @@ from typing import Any
 
 import cusz_core
 
-from .ranks import Ranks
+from .ranks import Caught, Ranks
 
 __all__ = ["Binding", "bind_device", "device_map"]
 
@@ -129,13 +129,11 @@ def device_map(comm: Any = None) -> list[Binding]:
 
         comm = MPI.COMM_WORLD
     ranks = Ranks(comm)
-    binding, failed = None, None
-    try:
+    binding, caught = None, Caught()
+    with caught:
         binding = bind_device(ranks.comm)
-    except Exception as error:
-        failed = error
     try:
-        ranks.agree(failed, "binding ranks to devices")
+        ranks.agree(caught.error, "binding ranks to devices")
         return ranks.gather(binding)
     finally:
         ranks.free()

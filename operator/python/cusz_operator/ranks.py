@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -47,6 +48,27 @@ class Failure(NamedTuple):
     def error(self) -> CuszError:
         """The exception, the same on every rank."""
         return _ERRORS.get(self.kind, CuszError)(self.message)
+
+
+class Caught:
+    """Catches errors of this rank in `with` blocks between exchanges with others, until all ranks can raise the first.
+
+    Attributes:
+        error: the first one, if there is one.
+    """
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if isinstance(error, Exception):
+            self.error = self.error or error
+        return isinstance(error, Exception)
 
 
 def failure_of(error: BaseException | None) -> Failure | None:

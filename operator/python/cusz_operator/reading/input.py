@@ -32,7 +32,7 @@ from ..adios2_calls import (
     import_adios2,
 )
 from ..plugin import Plugin
-from ..ranks import Ranks, first_told
+from ..ranks import Caught, Ranks, first_told
 from ..streams import told_apart
 from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
@@ -133,13 +133,11 @@ class Input:
         and leaves the others waiting."""
         if self._comm is None:
             return self._attempt("open", opening)
-        ranks, engine, error = Ranks(self._comm), None, None
-        try:
+        ranks, engine, caught = Ranks(self._comm), None, Caught()
+        with caught:
             engine = self._attempt("open", opening)
-        except CuszError as caught:
-            error = caught
         try:
-            ranks.agree_after_adios2(error, f"opening the stream {self.path!r}")
+            ranks.agree_after_adios2(caught.error, f"opening the stream {self.path!r}")
         finally:
             ranks.free()
         return engine

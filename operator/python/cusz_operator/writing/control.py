@@ -7,18 +7,18 @@ bound of the step before: if that reaches the goal, it costs no further compress
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import cusz_core
 from cusz_core import embedding, tuning
 
-from ..ranks import Ranks
+from ..ranks import Caught, Ranks
 from ..tables.representation import given_back
 from .agreement import Description, Span, bound_within
 from .compression import StepWork
@@ -199,7 +199,8 @@ class Controller:
                 decoded = cusz_core.decompress(archive, threads=blocks.parameters.threads)
                 if blocks.given == "float16":
                     decoded = given_back([decoded], blocks.given).astype(np.float32)
-                squares = _errors(work.on_host(number, i), decoded, bound, blocks.parameters.fill)
+                original = work.on_host(number, i).reshape(-1)
+                _, squares = embedding.compare(original, decoded.reshape(-1), bound, blocks.parameters.fill)
             yield _Figures(len(archive), _in_units(squares, unit))
 
     def _of_samples(self, group: _Group, work: StepWork, number: int, fraction: float) -> Iterator[_Figures]:
@@ -234,7 +235,7 @@ class _Search:
 
     def __init__(self, ranks: Ranks, group: _Group, sizes: _Sizes, where: str) -> None:
         self._ranks, self._group, self._sizes, self._where = ranks, group, sizes, where
-        self._error: Exception | None = None
+        self._caught = Caught()
         self._tried: list[_Tried] = []  # on whole blocks
 
     def run(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
@@ -247,25 +248,21 @@ class _Search:
         Raises:
             CuszError: a rank failed.
         """
+        told = (_FAILED, *_UNKNOWN)
         if self._ranks.rank == 0:
-            try:
+            with self._caught, contextlib.suppress(_RankFailed):
                 told = (_DONE, *self._sought(trials, latest))
-            except _RankFailed:
-                told = (_FAILED, *_UNKNOWN)
-            except Exception as error:
-                self._error = error
-                told = (_FAILED, *_UNKNOWN)
             what, *numbers = self._ranks.first_numbers(np.array(told)).tolist()
         else:
             while True:
-                what, *numbers = self._ranks.first_numbers(np.array((_FAILED, *_UNKNOWN))).tolist()
+                what, *numbers = self._ranks.first_numbers(np.array(told)).tolist()
                 if what not in trials:
                     break
                 self._try(trials[int(what)], numbers[0])
         if what == _FAILED:
-            first = self._ranks.first_of(self._error is not None)
+            first = self._ranks.first_of(self._caught.error is not None)
             assert first is not None
-            self._ranks.raise_of(first, self._error, self._where, is_counted=True)
+            self._ranks.raise_of(first, self._caught.error, self._where, is_counted=True)
         return _Tried(*numbers)
 
     def _sought(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
@@ -302,14 +299,12 @@ class _Search:
             _RankFailed: on rank 0, a rank failed.
         """
         summed = np.zeros(3)
-        try:
-            if self._error is None:
+        with self._caught:
+            if self._caught.error is None:
                 for number in self._group.numbers:
                     for figures in trial(number, fraction):
                         summed[1:] += figures
-        except Exception as error:
-            self._error = error
-        summed[0] = self._error is not None
+        summed[0] = self._caught.error is not None
         failed, archive_bytes, squares = self._ranks.sums_on_first(summed).tolist()
         if self._ranks.rank > 0:
             return _UNKNOWN
@@ -333,10 +328,6 @@ _UNKNOWN = _Tried(math.nan, math.nan, math.nan, math.nan)
 
 def _in_units(squares: embedding.SumOfSquares, unit: float) -> float:
     return squares.scaled_sum * (squares.largest / unit) ** 2
-
-
-def _errors(original: NDArray[Any], decoded: NDArray[Any], bound: float, fill: float | None) -> embedding.SumOfSquares:
-    return embedding.compare(original.reshape(-1), decoded.reshape(-1), bound, fill)[1]
 
 
 def _target_of(wanted: Wanted, sizes: _Sizes) -> float | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cusz_core import parameters
 from cusz_core.errors import CuszError, ParameterError
 
-from ..ranks import Failure, Ranks, failure_of
+from ..ranks import Caught, Failure, Ranks, failure_of
 from ..tables import blocktable
 from . import agreement, overlaps
 from .agreement import Description, Span, Value
@@ -206,13 +206,12 @@ class Together:
         Raises:
             CuszError: a rank failed, ranks disagree, or one closes the Writer.
         """
-        told = self._nothing()
+        told, caught = self._nothing(), Caught(error)
         told[_ENDS_STEP] = 0.0
-        try:
+        with caught:
             if error is None:
                 self._tell(told, report)
-        except Exception as caught:
-            error = caught
+        error = caught.error
         if error is not None:
             told[_FLAGS:], told[_FAILS] = -math.inf, -self._ranks.rank
         found = self._ranks.maxima(told)
@@ -281,8 +280,8 @@ class Together:
             told = ranks.merged(lambda: agreement.told_by(ranks.rank, report.values), agreement.merged_told, where)
         arrays, layout, kinds = self._arrays, self._layout, frozenset[tuple[str, str]]()
         values: tuple[Value, ...] = ()
-        ranges, error = np.empty((0, 4)), None
-        try:
+        ranges, caught = np.empty((0, 4)), Caught()
+        with caught:
             if is_new:
                 heads = agreement.heads_of(0, report.blocks) if heads is None else heads
                 arrays = agreement.arrays_of(heads, self.known)
@@ -293,9 +292,7 @@ class Together:
             ranges = np.empty((len(arrays), 4))
             ranges[:, :3] = agreement.spans_of(layout.names, report.blocks, report.ranges)
             ranges[:, 3] = self._moved(layout.names, report.blocks)
-        except Exception as caught:
-            error = self._named(caught, where)
-        ranks.agree_as_it_is(error)
+        self._require(caught.error, where)
         ranges = ranks.maxima(ranges)
         if is_new:
             self._place(arrays, layout, report.blocks, ranges[:, 3] > 0, where)
@@ -316,34 +313,30 @@ class Together:
         Args:
             moved: the variables whose blocks are not where they were.
         """
-        error: Exception | None = None
+        caught = Caught()
         if moved.any():
             ndim = max(len(block.shape) for block in arrays.values())
             rows = overlaps.no_rows(ndim)
-            try:
+            with caught:
                 rows = overlaps.rows_of(self._ranks.rank, layout.names, own, moved, ndim)
-            except Exception as caught:
-                error = self._named(caught, where)
-            try:
+            with caught:
                 pair = overlaps.first_pair(self._ranks, rows)
                 if pair is not None:
                     raise overlaps.error_of(pair, layout.names, arrays)
-            except Exception as caught:
-                error = error or self._named(caught, where)
-        try:
+        with caught:
             layout.agree(self._ranks)
             digest = agreement.digest(block.kind() for block in own)
-        except Exception as caught:
-            error = error or self._named(caught, where)
-        self._ranks.agree_as_it_is(error)
+        self._require(caught.error, where)
         self._own, self._digest, self._arrays, self._layout = own, digest, arrays, layout
 
-    def _named(self, error: Exception, where: str) -> Exception:
-        """An error with what is being done in front; one of this rank alone, which is no CuszError, with the rank."""
+    def _require(self, error: BaseException | None, where: str) -> None:
+        """Raises the error of the first rank that has one on all of them (collective), with what is being done in
+        front. Those that are no CuszError are of that rank alone, which the message then names."""
         failure = failure_of(error)
-        assert failure is not None
-        who = "" if isinstance(error, CuszError) else f"rank {self._ranks.rank}: "
-        return failure._replace(message=f"{where}: {who}{failure.message}").error()
+        if failure is not None:
+            who = "" if isinstance(error, CuszError) else f"rank {self._ranks.rank}: "
+            error = failure._replace(message=f"{where}: {who}{failure.message}").error()
+        self._ranks.agree_as_it_is(error)
 
     def _agreed(self, ranges: NDArray[np.float64], kinds: Iterable[tuple[str, str]], values: Sequence[Value]) -> Agreed:
         """
@@ -391,19 +384,18 @@ class Together:
         n = len(layout.names)
         summed = np.zeros(2 + _OF_VARIABLE * n)
         of_variable = summed[2:].reshape(n, _OF_VARIABLE)
-        try:
+        caught = Caught(error)
+        with caught:
             if error is None:
                 for i, name in enumerate(layout.names):
                     if name in own:
                         coded = [predictors.get((name, predictor), 0) for predictor in _PREDICTORS]
                         of_variable[i] = *blocktable.totals_of(own[name]), *coded
-        except Exception as caught:
-            error = caught
-        summed[0] = error is not None
+        summed[0] = caught.error is not None
         summed[1] = free_bytes if self._ranks.rank == 0 else 0.0
         summed = self._ranks.sums(summed)
         if summed[0]:
-            self._ranks.agree(error, where)
+            self._ranks.agree(caught.error, where)
         made = {}
         for name, (blocks, raw, archives, seconds, *counted) in zip(
             layout.names, summed[2:].reshape(n, _OF_VARIABLE).tolist(), strict=True

@@ -22,7 +22,7 @@ from cusz_core.parameters import TABLE, Mode
 
 from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
 from ..plugin import plugin_path
-from ..ranks import Ranks
+from ..ranks import Caught, Ranks
 from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import one_value, require_text
@@ -158,19 +158,17 @@ class Writer:
         self._tally = Tally()
         self._missed: list[str] = []
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
-        error: Exception | None = None
+        caught = Caught()
         of_engine: dict[str, str] = {}
         wanted, has_statistics = False, None
-        try:
+        with caught:
             self._settings = Settings({"eb": eb, "mode": mode, **options}, variables)
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
             has_statistics = self._checked(append)
-        except Exception as caught:
-            error = caught
         try:
             own = Opening(self._path, str(engine), bool(append), bool(asynchronous), bool(overlap))
-            self._open(own, wanted, has_statistics, of_engine, ranges, error)
+            self._open(own, wanted, has_statistics, of_engine, ranges, caught.error)
         except BaseException:
             self._together.free()
             raise
@@ -205,7 +203,7 @@ class Writer:
         has_statistics: bool | None,
         of_engine: Mapping[str, str],
         ranges: bool,
-        error: Exception | None,
+        error: BaseException | None,
     ) -> None:
         """Opens the file or stream on all ranks (collective).
 
@@ -532,13 +530,11 @@ class Writer:
         if self._pending is None:
             return
         began = time.perf_counter()
-        own, error = _NOTHING, None
-        try:
+        own, caught = _NOTHING, Caught()
+        with caught:
             own = self._pending.made.result()
-        except Exception as caught:
-            error = caught
         pending, self._pending = self._pending, None
-        totals = self._gather(own, error, pending.agreed)
+        totals = self._gather(own, caught.error, pending.agreed)
         self._write_step(pending.work, pending.agreed, totals, pending.seconds, time.perf_counter() - began)
 
     def _write_step(
@@ -578,35 +574,28 @@ class Writer:
             blocks, values: of this rank.
             error: with which this rank failed before, if it did.
         """
-        work, report = StepWork(self._compressor, blocks, ()), Report()
-        try:
+        work, report, caught = StepWork(self._compressor, blocks, ()), Report(), Caught(error)
+        with caught:
             if error is None:
                 ranges = [self._compressor.ranges_before(of) for of in blocks]
                 work = StepWork(self._compressor, blocks, ranges)
                 report = Report(described(blocks), np.concatenate([np.empty((0, 3)), *ranges]), tuple(values))
-        except Exception as caught:
-            error = caught
-        return work, self._together.end_step(report, error, self._not_written())
+        return work, self._together.end_step(report, caught.error, self._not_written())
 
     def _compress(self, work: StepWork, agreed: Agreed) -> dict[str, Totals]:
         """Compresses this rank's blocks; what all ranks have made of theirs (collective)."""
-        own = _NOTHING
-        error: Exception | None = None
-        try:
+        own, caught = _NOTHING, Caught()
+        with caught:
             agreed.require()
             work.compress_all(agreed.bounds)
-        except Exception as caught:
-            error = caught
         missed: list[str] = []
         if agreed.is_sought:
-            self._ranks.agree(error, self._not_written())
+            self._ranks.agree(caught.error, self._not_written())
             missed = self._controller.compress(work, agreed.arrays, agreed.spans, self._not_written())
-        try:
-            if error is None:
+        with caught:
+            if caught.error is None:
                 own = self._made_of(work, agreed)
-        except Exception as caught:
-            error = caught
-        totals = self._gather(own, error, agreed)
+        totals = self._gather(own, caught.error, agreed)
         self._say(missed)
         return totals
 
@@ -620,21 +609,19 @@ class Writer:
             own.predictors.update({(of.name, predictor): count for predictor, count in made.predictors.items()})
         return own
 
-    def _gather(self, own: _Made, error: Exception | None, agreed: Agreed) -> dict[str, Totals]:
+    def _gather(self, own: _Made, error: BaseException | None, agreed: Agreed) -> dict[str, Totals]:
         """What all ranks have made of their blocks (collective).
 
         Args:
             own: what this rank has made.
             error: with which it failed, if it did.
         """
-        free = math.inf
-        try:
+        free, caught = math.inf, Caught(error)
+        with caught:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
                 free = free_bytes(self._require_open().absolute)
-        except Exception as caught:
-            error = caught
         where = self._not_written()
-        totals, free = self._together.totals(agreed.layout, own.rows, own.predictors, free, error, where)
+        totals, free = self._together.totals(agreed.layout, own.rows, own.predictors, free, caught.error, where)
         archive_bytes = sum(each.archive_bytes for each in totals.values())
         blocks = sum(each.blocks for each in totals.values())
         try:
