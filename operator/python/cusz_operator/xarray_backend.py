@@ -321,12 +321,14 @@ def _variables_of(
         shape, steps = variable.shape, variable.steps
         own = given[name] or [f"dim_{axis}" for axis in range(len(shape))]
         dimensions = [names.of(each, n) for each, n in zip(own, shape, strict=True)]
-        of_level = levels.of(variable.name, steps[0], dimensions) if level and shape and dimensions != [name] else None
-        if level and shape and dimensions != [name] and of_level is None:
+        is_coordinate = dimensions == [name]
+        has_levels = level > 0 and shape and not is_coordinate
+        of_level = levels.of(variable.name, steps[0], dimensions) if has_levels else None
+        if has_levels and of_level is None:
             continue
-        if dimensions == [name]:
+        if is_coordinate:
             steps = steps[:1]
-        has_step_dimension = dimensions != [name] and (len(steps) > 1 or steps == all_steps)
+        has_step_dimension = not is_coordinate and (len(steps) > 1 or steps == all_steps)
         if has_step_dimension:
             dimensions = [of_steps[tuple(steps)], *dimensions]
         data: Any
@@ -345,7 +347,7 @@ def _variables_of(
             encoding["preferred_chunks"] = dict(
                 zip(dimensions, [(1,) * len(steps), *chunks] if has_step_dimension else chunks, strict=True)
             )
-        if not has_step_dimension and len(all_steps) > 1 and dimensions != [name]:
+        if not has_step_dimension and len(all_steps) > 1 and not is_coordinate:
             of_variable = {"step": steps[0], **of_variable}
         own_attributes = _with_fill_values_of(_attributes(of_variable), data.dtype)
         variables[name] = Variable(dimensions, data, own_attributes, encoding)
