@@ -21,7 +21,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_operator.reading import contents, datafiles, walk
-from cusz_operator.reading.datafiles import DataFiles, Place, StepLayout, StoredVariable
+from cusz_operator.reading.datafiles import DataFiles, Place, StepLayout
 
 pytest.importorskip("adios2")
 import adios2
@@ -78,7 +78,7 @@ def test_places_are_those_of_blocks_put_one_by_one(told: list[tuple[list[tuple[i
     expected: list[list[int]] = []
     for blocks, value_bytes, has_operator in told:
         rank, stored = (np.array([block[i] for block in blocks], np.int64) for i in range(2))
-        layout.add(str(len(expected)), StoredVariable(rank, stored, value_bytes, has_operator))
+        layout.add(str(len(expected)), rank, stored, value_bytes, has_operator)
         expected.append([])
         for of, n in blocks:
             begin = math.ceil(ends[of] / value_bytes) * value_bytes
@@ -89,8 +89,8 @@ def test_places_are_those_of_blocks_put_one_by_one(told: list[tuple[list[tuple[i
 
 def change_places(patch: pytest.MonkeyPatch, change: Callable[[np.ndarray], np.ndarray]) -> None:
     class Changed(StepLayout):
-        def add(self, name: str, variable: StoredVariable) -> None:
-            super().add(name, variable)
+        def add(self, name: str, *of_blocks: Any) -> None:
+            super().add(name, *of_blocks)
             self.places[name] = change(self.places[name])
 
     patch.setattr(contents, "StepLayout", Changed)

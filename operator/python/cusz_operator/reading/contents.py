@@ -25,7 +25,7 @@ from ..tables import blocktable, checks
 from ..tables.boxes import Box, Extents, field_shape, first_overlap
 from ..tables.representation import PARTS, attribute_name
 from ..tables.stored import DTYPES, FLOATS, INTEGERS, RAW_OVERHEAD_BYTES, VERBATIM_TAG, mark_of
-from .datafiles import DataFiles, Place, StepLayout, StoredVariable
+from .datafiles import DataFiles, Place, StepLayout
 from .input import Input, Placed
 
 _FRONT_BYTES = 512  # of an archive, besides its index: more than it has in front of what is decoded
@@ -403,7 +403,7 @@ class Contents:
             rank, stored_bytes = table["rank"].copy(), table["archive_bytes"].copy()
             if (np.diff(rank) < 0).any() or (rank < 0).any() or (rank >= ranks).any():
                 return False
-            self._layout.add(other, StoredVariable(rank, stored_bytes, dtype.itemsize, is_coded))
+            self._layout.add(other, rank, stored_bytes, dtype.itemsize, is_coded)
         return True
 
     def _captured(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:

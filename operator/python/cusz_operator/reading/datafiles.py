@@ -50,22 +50,6 @@ class Place(NamedTuple):
     offset: int
 
 
-class StoredVariable(NamedTuple):
-    """A variable's blocks at a step, in the order of its block table.
-
-    Attributes:
-        rank: that put each block, ascending.
-        stored_bytes: of each block.
-        value_bytes: of its type.
-        has_operator: whether these are the plugin's.
-    """
-
-    rank: NDArray[np.int64]
-    stored_bytes: NDArray[np.int64]
-    value_bytes: int
-    has_operator: bool
-
-
 class StepLayout:
     """Where the blocks of a step's variables begin, relative to where the data of the rank that put them do.
 
@@ -79,9 +63,21 @@ class StepLayout:
         self.places: dict[str, NDArray[np.int64]] = {}
         self._ends = np.zeros(ranks, np.int64)
 
-    def add(self, name: str, variable: StoredVariable) -> None:
-        """Adds the next variable, in the order in which they are put."""
-        rank, stored_bytes, value_bytes, has_operator = variable
+    def add(
+        self,
+        name: str,
+        rank: NDArray[np.int64],
+        stored_bytes: NDArray[np.int64],
+        value_bytes: int,
+        has_operator: bool,
+    ) -> None:
+        """Adds the next variable, in the order in which they are put.
+
+        Args:
+            rank: that put each block, ascending; stored_bytes: of each block. Both in the order of its block table.
+            value_bytes: of its type.
+            has_operator: whether the blocks are the plugin's.
+        """
         taken = stored_bytes + (len(_PREFIX) if has_operator else 0)
         # Every block is aligned to its type, relative to where the rank's data begin.
         aligned = -(-taken // value_bytes) * value_bytes
