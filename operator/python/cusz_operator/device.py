@@ -134,7 +134,7 @@ def device_map(comm: Any = None) -> list[Binding]:
         binding = bind_device(ranks.comm)
     try:
         ranks.agree(caught.error, "binding ranks to devices")
-        return ranks.gather(binding)
+        return comm.gather(binding) or []  # nothing on other ranks than 0
     finally:
         ranks.free()
 

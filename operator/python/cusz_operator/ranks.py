@@ -198,20 +198,9 @@ class Ranks:
             raise together.error()
         return together
 
-    def of_first(self, item: Any) -> Any:
-        """The item of rank 0."""
-        return self.of(0, item)
-
     def of(self, rank: int, item: Any) -> Any:
         """The item of a rank."""
         return item if self.comm is None else self.comm.bcast(item, root=rank)
-
-    def gather(self, item: Any) -> list[Any]:
-        """The items of all ranks, on rank 0; nothing on the others. (Not for every step: there may be many ranks.)"""
-        if self.comm is None:
-            return [item]
-        items: list[Any] | None = self.comm.gather(item)
-        return items or []
 
     def exchanged(self, item: Any, other: int) -> Any:
         """What another rank gives for this one's item (collective of these two)."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import ParameterError
 
-from ..ranks import Ranks
+from ..ranks import Caught, Ranks
 from ..tables.boxes import best_cut, first_overlap, sides
 from .agreement import Description
 
@@ -90,8 +90,8 @@ def first_pair(ranks: Ranks, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64]
     """
     search = _Search(ranks, rows)
     search.distribute()
-    if search.error is not None:
-        raise search.error
+    if search.caught.error is not None:
+        raise search.caught.error
     return search.pair()
 
 
@@ -100,13 +100,13 @@ class _Search:
 
     Attributes:
         rows: the blocks that this rank has at present.
-        error: with which it failed; it then has none any more, and goes on.
+        caught: the error with which it failed; it then goes on without blocks.
     """
 
     def __init__(self, ranks: Ranks, rows: NDArray[np.int64]) -> None:
         self._ranks, self._none = ranks, rows[:0]
         self.rows = rows
-        self.error: Exception | None = None
+        self.caught = Caught()
 
     def distribute(self) -> None:
         rank, size = self._ranks.rank, self._ranks.size
@@ -137,22 +137,18 @@ class _Search:
         while bit <= largest_bit:
             sample = self._tried(_sampled, [sample, self._ranks.exchanged(sample, self._ranks.rank ^ bit)])
             bit <<= 1
-        try:
+        with self.caught:
             return best_cut(*_places(sample))
-        except Exception as error:
-            self._fail(error)
-            return None
+        return None
 
     def _divided(self, cut: tuple[int, int] | None, is_low: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The blocks on this rank's side of a cut, and those on the other; without a cut, all are on the lower one."""
         if cut is None:
             return (self.rows, self._none) if is_low else (self._none, self.rows)
-        try:
+        with self.caught:
             low, high = sides(*_places(self.rows), *cut)
             return self.rows[low if is_low else high], self.rows[high if is_low else low]
-        except Exception as error:
-            self._fail(error)
-            return self._none, self._none
+        return self._none, self._none
 
     def _take(self, rows: NDArray[np.int64]) -> None:
         self.rows = self._tried(np.concatenate, [self.rows, rows])
@@ -160,14 +156,9 @@ class _Search:
     def _tried(
         self, work: Callable[[list[NDArray[np.int64]]], NDArray[np.int64]], parts: list[NDArray[np.int64]]
     ) -> NDArray[np.int64]:
-        try:
-            return self._none if self.error is not None else work(parts)
-        except Exception as error:
-            self._fail(error)
-            return self._none
-
-    def _fail(self, error: Exception) -> None:
-        self.error, self.rows = error, self._none
+        with self.caught:
+            return self._none if self.caught.error is not None else work(parts)
+        return self._none
 
 
 def _places(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

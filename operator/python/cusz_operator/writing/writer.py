@@ -223,7 +223,7 @@ class Writer:
         require_same_opening(openings, where)
         is_wanted_by_all = self._ranks.first_of(not wanted) is None
         known = self._together.known
-        has_statistics, known.in_file = self._ranks.of_first((has_statistics, known.in_file))
+        has_statistics, known.in_file = self._ranks.of(0, (has_statistics, known.in_file))
         self._settings.append_to(known.in_file)
         # From here on ADIOS2 communicates.
         with calling_adios2(f"begin to write {self._path!r}"):
@@ -445,11 +445,10 @@ class Writer:
         output, self._output = self._output, None
         if output is None:
             return
-        if self._together.is_closing:
-            self._finish(output)
-            return
-        # A rank that closes while others end a step has failed in between.
-        out_of_order = self._together.close(error, self._not_written())
+        out_of_order = None
+        if not self._together.is_closing:
+            # A rank that closes while others end a step has failed in between.
+            out_of_order = self._together.close(error, self._not_written())
         self._finish(output)
         if error is None and out_of_order is not None:
             raise out_of_order
