@@ -199,7 +199,7 @@ def absolute_bound(x: NDArray, eb: float, mode: str, fill: float | None = None) 
 
 def bound_in_force(info: cusz.ArchiveInfo, promised: float) -> float:
     """What a tiled archive is held to. With a relative bound, version 2 has it as a value of the field's type, which is
-    not larger, and 0 for a constant field; if all values are 0, of either sign, the least that there is."""
+    not larger, and 0 for a constant field; if all values are +0, the least that there is."""
     if info.version == 1 or info.mode == "abs":
         return promised
     if info.tiles == 0:

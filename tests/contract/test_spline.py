@@ -135,6 +135,18 @@ def test_zeros_with_holes_are_exact_and_small(shape: tuple[int, ...], hole: floa
     assert cusz.inspect(cusz.compress(y, 1e-3, "rel", fill=1e20)).kind == "raw"
 
 
+@pytest.mark.parametrize("fill", [None, -0.0, 1e20])
+@pytest.mark.parametrize("shape", [(5000,), (16, 16, 16), (1100, 1000)], ids=str)
+def test_zeros_of_either_sign_keep_it(shape: tuple[int, ...], fill: float | None, dtype: np.dtype) -> None:
+    """Their value range is 0, too."""
+    x = np.zeros(shape, dtype)
+    x.reshape(-1)[[7, -1]] = -0.0, math.nan
+    for predictor in ("lorenzo", "spline", "auto"):
+        archive = cusz.compress(x, 1e-3, "rel", fill=fill, predictor=predictor)
+        assert same_bits(cusz.decompress(archive), x)
+        assert cusz.verify(x, archive).max_error == 0
+
+
 def test_what_is_raw_has_version_1(dtype: np.dtype) -> None:
     x = smooth((40, 50), dtype)
     for raw, eb, mode in ((x, 0.0, "abs"), (x, 1e-310, "abs")):

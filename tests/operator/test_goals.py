@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,36 @@ def test_a_budget_that_is_spent_already(tmp_path: Path) -> None:
     assert message.startswith("step 0: budget_bytes=100 of the step is missed: ")
     with cz.Reader(tmp_path / "run.bp") as run:
         assert [fraction_of(step.blocks("V")["eb_abs"][0], X) for step in run] == [0.1]
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
+@pytest.mark.parametrize("goal", [{"budget_bytes": 1000}, {"ratio": 1000}], ids=str)
+def test_a_goal_that_no_bound_is_sought_for(
+    goal: dict[str, Any], overlap: bool, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Every variable is exact, or has a bound of its own. The first step reaches the budget."""
+    with cz.Writer(tmp_path / "run.bp", overlap=overlap, **goal) as out:
+        for n in (10, 0):
+            with out.step():
+                out.put("n", np.arange(n or 5000) ** 2)
+                if n == 0:
+                    out.put("U", X, eb=1e-9)
+    (message,) = (said for said in out.missed_goals if said.startswith("step 1: "))
+    said = r"step 1: (budget_bytes|ratio)=1000 of the step is missed: (\d+ bytes|ratio is [\d.]+), and every variable "
+    assert re.fullmatch(said + "is exact or has a bound or goal of its own", message)
+    assert message in capsys.readouterr().err
+    assert ("budget_bytes" in goal) == (len(out.missed_goals) == 1)
+
+
+def test_sizes_of_float16_are_those_that_were_given(tmp_path: Path) -> None:
+    x = X.astype(np.float16)
+    with cz.Writer(tmp_path / "run.bp", ratio=8) as out, out.step():
+        out.put("h", x)
+        out.put("e", x, eb=0.01)
+    assert out.missed_goals == []
+    summary = {each.name: each for each in out.summary()}
+    assert {each.raw_bytes for each in summary.values()} == {x.nbytes}
+    assert 2 * x.nbytes / sum(each.archive_bytes for each in summary.values()) >= 8
 
 
 def test_a_layer_replaces_the_one_below(tmp_path: Path) -> None:

@@ -388,6 +388,19 @@ def test_a_name_that_is_also_a_pattern_of_another_is_warned_of(tmp_path: Path) -
             out.close()  # tests take warnings for errors
 
 
+def test_coordinates_that_nobody_gave_a_bound(tmp_path: Path) -> None:
+    y, x = np.linspace(-90, 90, 181), np.linspace(0, 1, 50)
+    out = cz.Writer(tmp_path / "run.bp", eb=1e-3, mode="rel")
+    with out.step():
+        out.put("lat", y, dims=("lat",))
+        out.put("lon", x, dims=("lon",), eb=0)
+        out.put("depth", x, dims=("depth",), eb=1e-3)
+        out.put("T", np.outer(y, x), dims=("lat", "lon"))
+        out.put("n", np.arange(5), dims=("n",))
+    with pytest.warns(UserWarning, match="put them with eb=0 to keep them exactly: 'lat'$"):
+        out.close()
+
+
 def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
     """A bound for a pattern is not for the integers, numbers and texts among them; how they are packed is."""
     x = support.smooth((20, 30), support.F64)

@@ -51,6 +51,16 @@ def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: 
             check_identity(reused, x, 1e-2, fill=1e20, predictor=predictor)
 
 
+@pytest.mark.parametrize("at", [0, -1])
+def test_zeros_of_either_sign(reused: Context, at: int) -> None:
+    """The field is looked at on the host, in pieces."""
+    x = np.zeros((17, 250, 251), F32)
+    x[0, 0, 7] = np.nan
+    check_identity(reused, x, 1e-2, REL, predictor="spline")
+    x.reshape(-1)[at] = -0.0
+    check_identity(reused, x, 1e-2, REL, predictor="spline")
+
+
 def test_kernels_work(simt: Library, context: Context) -> None:
     """A field does not leave the device: the host decodes, at most, what is in unit 0."""
     for x in (spline_kinds.waves((70, 50, 99), F32), spline_kinds.waves((5, 9, 5), F32)):

@@ -87,12 +87,35 @@ void copy_box(const Frame& frame, const Selection& box) {
     }
 }
 
-// Whether a bound relative to their range is 0 because all values that are not missing are 0: these are exact with any
+// Whether a value is a zero with its sign bit set, and not the special pattern.
+template <class Bits>
+bool has_negative_zero(const void* values, std::uint64_t n, Bits special) {
+    const auto* const bits = static_cast<const Bits*>(values);
+    const Bits wanted = Bits{1} << (8 * sizeof(Bits) - 1);
+    return special != wanted && std::find(bits, bits + n, wanted) != bits + n;
+}
+
+// Whether a bound relative to their range is 0 because all values that are not missing are +0: these are exact with any
 // bound, as all that they are predicted from is 0, too.
-bool are_zeros(Backend& backend, const Layout& layout, const Coding& coding, const Source& field, int threads) {
+bool are_zeros(const Workers& workers, Backend& there, const Layout& layout, const Coding& coding,
+               const Source& field) {
     if (coding.mode != CUSZ_REL) return false;
-    const ValueRange range = backend.value_range(layout.dtype, layout.values, field, coding.special, threads);
-    return range.n_valid > 0 && range.min == 0 && range.max == 0;
+    const ValueRange range = there.value_range(layout.dtype, layout.values, field, coding.special, workers.threads);
+    if (range.n_valid == 0 || range.min != 0 || range.max != 0) return false;
+    constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 22; // of a field on a device, which is rarely all zeros
+    for (std::uint64_t begin = 0; begin < layout.bytes(); begin += piece_bytes) {
+        const std::uint64_t bytes = std::min(piece_bytes, layout.bytes() - begin);
+        const void* piece = static_cast<const std::byte*>(field.pointer) + begin;
+        if (field.on_device()) {
+            void* const copy = workers.scratch.unpacked.reserve(static_cast<std::size_t>(bytes));
+            there.copy(copy, piece, static_cast<std::size_t>(bytes));
+            piece = copy;
+        }
+        if (layout.dtype == CUSZ_F32 ? has_negative_zero(piece, bytes / 4, static_cast<std::uint32_t>(coding.special))
+                                     : has_negative_zero(piece, bytes / 8, coding.special))
+            return false;
+    }
+    return true;
 }
 void set_smallest_bound(const Layout& layout, Coding& coding) {
     coding.eb_abs = layout.dtype == CUSZ_F32 ? static_cast<double>(std::numeric_limits<float>::min())
@@ -112,7 +135,7 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
         resolve_bound(there, layout, coding, field, workers.threads);
         if (coding.step == 0 && !codec.is_compact) return std::nullopt; // compact ones take constant fields
         own = coding;
-        const bool only_zeros = coding.step == 0 && are_zeros(there, layout, coding, field, workers.threads);
+        const bool only_zeros = coding.step == 0 && are_zeros(workers, there, layout, coding, field);
         if (only_zeros) set_smallest_bound(layout, own);
         const auto read = [&](std::vector<TileBox>& boxes) { return there.read_boxes(layout, field, boxes); };
         if (!workers.cpu.engine(codec).choose(layout, own, read) && !only_zeros) return std::nullopt;

@@ -61,6 +61,11 @@ def is_exact(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "iu"
 
 
+def widening(given: str) -> int:
+    """How many times as many bytes values of a type take where they are stored before compression."""
+    return 2 if given == "float16" else 1
+
+
 def are_stored_alike(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
     """Whether values of two types can be those of one variable: another program has uint8 for a Writer's bool."""
     return a == b or {a.name, b.name} == {"bool", "uint8"}

@@ -17,7 +17,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 from ..plugin import MAX_NDIM
 from ..tables.boxes import MAX_FIELD_NDIM, Extents, field_shape
-from ..tables.representation import CONVERTED, Stored, is_exact, type_name
+from ..tables.representation import CONVERTED, Stored, is_exact, type_name, widening
 from .goals import Wanted
 
 
@@ -72,6 +72,10 @@ class Blocks:
     def raw_bytes(self) -> NDArray[np.int64]:
         """Of every block."""
         return np.array([math.prod(count) for count in self.count], np.int64) * self.dtype.itemsize
+
+    def given_bytes(self) -> NDArray[np.int64]:
+        """Of every block as it was put."""
+        return self.raw_bytes() // widening(self.given)
 
     def joins(self, other: Blocks) -> bool:
         """Adds other blocks, if they do not differ in what those of a variable must agree on."""

@@ -249,7 +249,7 @@ class StepWork:
 
     def sizes(self) -> tuple[int, int]:
         """Bytes of what has been compressed, before and after."""
-        before = sum(int(self.blocks[number].raw_bytes().sum()) for number in self._made)
+        before = sum(int(self.blocks[number].given_bytes().sum()) for number in self._made)
         return before, sum(int(made.archive_bytes.sum()) for made in self.made())
 
 

@@ -168,7 +168,7 @@ class Controller:
             return []
         own = [
             (
-                sum(int(work.blocks[number].raw_bytes().sum()) for number in group.numbers),
+                sum(int(work.blocks[number].given_bytes().sum()) for number in group.numbers),
                 sum(int(work.ranges[number][:, 2].sum()) for number in group.numbers),
             )
             for group in groups
@@ -334,13 +334,13 @@ def _target_of(wanted: Wanted, sizes: _Sizes) -> float | None:
     """The PSNR or ratio that is sought; None: what is there besides leaves no room."""
     if wanted.kind == "psnr":
         return wanted.value
-    room = _budget(wanted, sizes) - sizes.besides[1]
+    room = _room(wanted, sizes.raw_bytes + sizes.besides[0]) - sizes.besides[1]
     return sizes.raw_bytes / room if room >= 1 else None
 
 
-def _budget(wanted: Wanted, sizes: _Sizes) -> float:
-    """The bytes that the group, and what is there besides, may take."""
-    return wanted.value if wanted.kind == "budget_bytes" else (sizes.raw_bytes + sizes.besides[0]) / wanted.value
+def _room(wanted: Wanted, raw_bytes: float) -> float:
+    """The bytes that so many may take."""
+    return wanted.value if wanted.kind == "budget_bytes" else raw_bytes / wanted.value
 
 
 def _missed(group: _Group, chosen: _Tried, sizes: _Sizes) -> list[str]:
@@ -352,13 +352,26 @@ def _missed(group: _Group, chosen: _Tried, sizes: _Sizes) -> list[str]:
             return []
         reached = f"PSNR is {chosen.psnr:.2f} dB with the smallest bound that eb_min allows"
     else:
-        if together <= _budget(wanted, sizes) or (wanted.kind == "ratio" and raw_bytes == 0):
+        reached = _missed_size(wanted, raw_bytes, together)
+        if not reached:
             return []
-        reached = f"{together:.0f} bytes"
-        if wanted.kind == "ratio":
-            reached = f"ratio is {raw_bytes / together:.4g}"
         limits = [block.wanted.eb_max for block, _ in group.members.values() if block.wanted is not None]
         limit = "eb_max allows" if min(limits) < math.inf else "makes sense"
         reached += f" with the largest bound that {limit}"
     what = "of the step" if wanted.group == STEP else f"of {wanted.group!r}"
     return [f"{wanted} {what} is missed: {reached}"]
+
+
+def missed_without_search(wanted: Wanted, raw_bytes: float, archive_bytes: float) -> list[str]:
+    """A message if a step misses its goal in which every variable has a bound, or a goal, of its own."""
+    reached = _missed_size(wanted, raw_bytes, archive_bytes)
+    if not reached:
+        return []
+    return [f"{wanted} of the step is missed: {reached}, and every variable is exact or has a bound or goal of its own"]
+
+
+def _missed_size(wanted: Wanted, raw_bytes: float, archive_bytes: float) -> str:
+    """What is reached instead of a ratio or budget; empty if that is reached."""
+    if archive_bytes <= _room(wanted, raw_bytes) or (wanted.kind == "ratio" and raw_bytes == 0):
+        return ""
+    return f"ratio is {raw_bytes / archive_bytes:.4g}" if wanted.kind == "ratio" else f"{archive_bytes:.0f} bytes"

@@ -43,7 +43,15 @@ class Settings:
             _merged(self._defaults, own)
         self._made: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}
         self._seen: set[str] = set()
+        self._by_default: set[str] = set()  # whose bound or goal is the Writer's
+        self._coordinates: set[str] = set()  # of these, what xarray takes for coordinates
         self._in_file: Mapping[str, AsStored] = {}
+
+    @property
+    def goal_of_step(self) -> Wanted | None:
+        """The ratio or the budget of all variables of a step."""
+        wanted = wanted_of(self._defaults, STEP)
+        return None if wanted is None or wanted.kind == "psnr" else wanted
 
     def append_to(self, in_file: Mapping[str, AsStored]) -> None:
         """Takes over what a file that is appended to has: there, an operator must not be added or dropped."""
@@ -51,7 +59,14 @@ class Settings:
 
     def see(self, stored: Iterable[Description]) -> None:
         """Notes the names of arrays that have been put, by any rank."""
-        self._seen.update(of.name.rpartition("/")[0] if of.given.startswith("complex") else of.name for of in stored)
+        for of in stored:
+            self._seen.add(of.name.rpartition("/")[0] if of.given.startswith("complex") else of.name)
+            if of.dimensions == (of.name,) and of.name in self._by_default and (of.wanted or of.parameters.eb > 0):
+                self._coordinates.add(of.name)
+
+    def coarse_coordinates(self) -> list[str]:
+        """Coordinates that are not exact, though nobody asked for that but by the bound or goal of all variables."""
+        return sorted(self._coordinates)
 
     def doubts(self) -> list[str]:
         """What is not as `variables` may have been meant, now that the names of arrays are known."""
@@ -125,6 +140,8 @@ class Settings:
                     f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
                 )
             merged = {"eb": 0.0, "lossless": merged.get("lossless", self._packing(stored.name))}
+        elif not any(key in own for key in ("eb", *GOALS)):
+            self._by_default.add(stored.name)
         group = stored.name if "psnr" in merged else name if any(key in own for key in GOALS) else STEP
         wanted = wanted_of(merged, group)
         if wanted is None and "eb" not in merged:

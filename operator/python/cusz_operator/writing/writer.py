@@ -25,15 +25,15 @@ from ..plugin import plugin_path
 from ..ranks import Caught, Ranks
 from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
-from ..tables.representation import one_value, require_text
+from ..tables.representation import one_value, require_text, widening
 from ..tables.representation import stored as as_stored
 from .agreement import Description, Opening, Openings, Value, bytes_needed, merged_openings, require_same_opening
 from .background import Background, Pending, failed
 from .blocks import Blocks, prepare
 from .compression import Compressor, StepWork, described, parts_of
-from .control import Controller
+from .control import Controller, missed_without_search
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
-from .goals import GOALS, LIMITS, PutOptions, WriterOptions
+from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions
 from .output import Output, free_bytes, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .settings import Settings
@@ -435,6 +435,9 @@ class Writer:
     def _warn(self, late_attributes: Sequence[str]) -> None:
         """Tells on rank 0 of what has had no effect."""
         doubts = [f"variables= has {doubt}" for doubt in self._settings.doubts()] if self._steps > 0 else []
+        if coarse := self._settings.coarse_coordinates():
+            names = ", ".join(map(repr, coarse))
+            doubts.append(f"coordinates have the bound of the Writer; put them with eb=0 to keep them exactly: {names}")
         if late_attributes:
             names = ", ".join(map(repr, late_attributes))
             doubts.append(f"attributes that were set after the last step are not stored: {names}")
@@ -554,6 +557,7 @@ class Writer:
                 self._drop(output)
             raise
         seconds = (agreeing, compressing, time.perf_counter() - began)
+        self._say(self._missed_without_search(agreed, totals))
         self._steps += 1
         self._seconds += sum(seconds)
         self._tally.add(totals)
@@ -620,7 +624,11 @@ class Writer:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
                 free = free_bytes(self._require_open().absolute)
         where = self._not_written()
-        totals, free = self._together.totals(agreed.layout, own.rows, own.predictors, free, caught.error, where)
+        stored, free = self._together.totals(agreed.layout, own.rows, own.predictors, free, caught.error, where)
+        totals = {
+            name: each._replace(raw_bytes=each.raw_bytes // widening(agreed.arrays[name].given))
+            for name, each in stored.items()
+        }
         archive_bytes = sum(each.archive_bytes for each in totals.values())
         blocks = sum(each.blocks for each in totals.values())
         try:
@@ -630,6 +638,17 @@ class Writer:
         agreed.layout.gather(own.flat)
         self._together.add(agreed)
         return totals
+
+    def _missed_without_search(self, agreed: Agreed, totals: Mapping[str, Totals]) -> list[str]:
+        """The goal of the step, if no bound was sought for it."""
+        wanted = self._settings.goal_of_step
+        groups = (block.wanted.group for block in agreed.arrays.values() if block.wanted is not None)
+        if wanted is None or STEP in groups:
+            return []
+        raw_bytes, archive_bytes = (
+            sum(getattr(each, size) for each in totals.values()) for size in ("raw_bytes", "archive_bytes")
+        )
+        return missed_without_search(wanted, raw_bytes, archive_bytes)
 
     def _say(self, missed: Sequence[str]) -> None:
         """Tells which goals the step misses."""
