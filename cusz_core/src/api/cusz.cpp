@@ -446,10 +446,8 @@ cusz_status cusz_check(cusz_context* context, const void* archive, size_t archiv
         need(context, "context");
         Source from = source(archive, "archive");
         const Frame frame = parse(*context, from, archive_bytes);
-        if (frame.has_logs)
-            return read_pointwise(workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {}), frame, {});
-        read_archive(workers_for(*context, CUSZ_BACKEND_AUTO, threads, frame.layout, {from}), frame,
-                     body_of(frame, from), {});
+        read_any_archive(workers_for(*context, CUSZ_BACKEND_AUTO, threads, frame.layout, {from}), frame,
+                         body_of(frame, from), {});
     });
 }
 
@@ -470,7 +468,7 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
         const Target to = target(field, "field", backend);
         backend_for(*context, backend, {given, to}); // refuses different devices
         const Workers workers = workers_for(*context, backend, threads, frame.layout, {from, to});
-        frame.has_logs ? read_pointwise(workers, frame, to) : read_archive(workers, frame, body_of(frame, from), to);
+        read_any_archive(workers, frame, body_of(frame, from), to);
     });
 }
 
@@ -490,11 +488,9 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
         std::uint64_t values = 1;
         for (std::size_t d = 0; d < static_cast<std::size_t>(frame.layout.ndim); ++d) values *= count[d];
         const Workers workers = workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {});
-        if (values == 0)
-            return frame.has_logs ? read_pointwise(workers, frame, {})
-                                  : read_archive(workers, frame, body_of(frame, from), {});
+        if (values == 0) return read_any_archive(workers, frame, body_of(frame, from), {});
         need(field, "field");
-        frame.has_logs ? read_pointwise_box(workers, frame, box) : read_box(workers, frame, box);
+        read_any_box(workers, frame, box);
     });
 }
 
@@ -536,11 +532,8 @@ cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, int32_t lev
     return guarded(nullptr, [&] {
         check_level_info(info);
         const Layout layout(CUSZ_F64, ndim, shape);
-        const std::size_t n = n_levels(layout);
-        if (level < 0 || static_cast<std::size_t>(level) >= n)
-            fail(CUSZ_ERROR_PARAMETER, "level is ", level, "; the field has the levels 0 to ", n - 1);
-        const Level found = level_of(layout, static_cast<std::size_t>(level));
-        put_level(info, {layout, n, found, false, 0, 0}, 0);
+        const Level found = level_of(layout, checked_level(layout, level));
+        put_level(info, {layout, n_levels(layout), found, false, 0, 0}, 0);
     });
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <locale>
 #include <map>
@@ -55,37 +54,28 @@ FieldSample sample_of(const Workers& workers, const Layout& whole_field, const C
     const Layout layout = without_ones(whole_field);
     const auto ndim = static_cast<std::size_t>(layout.ndim);
     const auto* const edges = (coding.predictor == CUSZ_PREDICTOR_LORENZO ? small_boxes : large_boxes)[ndim - 1];
-    std::array<std::uint64_t, CUSZ_MAX_NDIM> box{}, stride{};
-    std::uint64_t box_values = 1, step = 1;
-    for (std::size_t d = ndim; d-- > 0; step *= layout.shape[d]) {
-        box[d] = layout.shape[d] < 2 * edges[d] ? layout.shape[d] : edges[d];
-        stride[d] = step;
-        box_values *= box[d];
-    }
+    const auto stride = whole(layout, nullptr).stride;
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> shape{};
+    for (std::size_t d = 0; d < ndim; ++d) shape[d] = layout.shape[d] < 2 * edges[d] ? layout.shape[d] : edges[d];
+    const Layout box(layout.dtype, layout.ndim, shape.data());
     const std::uint64_t wanted = std::max(min_sample, layout.values / sampled);
-    const std::uint64_t n_boxes = (wanted + box_values - 1) / box_values;
-    std::array<std::uint64_t, CUSZ_MAX_NDIM> shape = box;
+    const std::uint64_t n_boxes = (wanted + box.values - 1) / box.values;
     shape[0] *= n_boxes;
     const Layout stacked(layout.dtype, layout.ndim, shape.data());
 
     double root = 2;
     for (int i = 0; i < 64; ++i) root = std::pow(1 + root, 1.0 / static_cast<double>(ndim + 1));
-    const std::size_t size = layout.value_bytes(), row_bytes = static_cast<std::size_t>(box[ndim - 1]) * size;
     auto* const values = workers.scratch.sample.reserve<std::byte>(static_cast<std::size_t>(stacked.bytes()));
     std::byte* to = values;
     for (std::uint64_t number = 0; number < n_boxes; ++number) {
         std::uint64_t first = 0;
         for (std::size_t d = 0; d < ndim; ++d) {
             const double turns = 0.5 + static_cast<double>(number + 1) / std::pow(root, static_cast<double>(d + 1));
-            const auto places = static_cast<double>(layout.shape[d] - box[d] + 1);
+            const auto places = static_cast<double>(layout.shape[d] - box.shape[d] + 1);
             first += static_cast<std::uint64_t>((turns - std::floor(turns)) * places) * stride[d];
         }
-        for (std::uint64_t row = 0; row < box_values / box[ndim - 1]; ++row) {
-            std::uint64_t at = first, rest = row;
-            for (std::size_t d = ndim - 1; d-- > 0; rest /= box[d]) at += rest % box[d] * stride[d];
-            std::memcpy(to, static_cast<const std::byte*>(field) + at * size, row_bytes);
-            to += row_bytes;
-        }
+        copy_points(box, static_cast<const std::byte*>(field) + first * box.value_bytes(), stride, whole(box, to));
+        to += box.bytes();
     }
     const ValueRange range =
         workers.cpu.value_range(layout.dtype, stacked.values, {values}, coding.special, workers.threads);

@@ -1,8 +1,7 @@
 #include "levels.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
+#include <array>
 
 #include "archive/header.hpp"
 #include "archive/v2/logs.hpp"
@@ -15,13 +14,6 @@ namespace {
 
 static_assert(CUSZ_MIN_PREFIX_BYTES >= v2::max_logs_head_bytes && CUSZ_MIN_PREFIX_BYTES >= v2::max_head_bytes(0, 0) &&
               CUSZ_MIN_PREFIX_BYTES >= raw_header_bytes);
-
-std::size_t checked_level(const Layout& layout, std::int32_t level) {
-    const std::size_t n = n_levels(layout);
-    if (level < 0 || static_cast<std::size_t>(level) >= n)
-        fail(CUSZ_ERROR_PARAMETER, "level is ", level, "; the field has the levels 0 to ", n - 1);
-    return static_cast<std::size_t>(level);
-}
 
 // What an archive of the spline codec says before unit 0.
 struct Opened {
@@ -49,31 +41,18 @@ struct Opened {
 template <class Read>
 void strided(const Workers& workers, const Layout& layout, const Selection& box,
              const std::array<std::uint64_t, CUSZ_MAX_NDIM>& stride, const Read& read) {
-    const auto ndim = static_cast<std::size_t>(layout.ndim), size = layout.value_bytes(), last = ndim - 1;
-    Selection all{.start = {}, .count = {}, .stride = {}, .field = nullptr};
-    std::uint64_t values = 1, rows = 1;
-    for (std::size_t d = ndim; d-- > 0;) {
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> count{}, apart{};
+    for (std::size_t d = 0; d < static_cast<std::size_t>(layout.ndim); ++d)
+        count[d] = (box.count[d] - 1) * stride[d] + 1;
+    const Layout decoded(layout.dtype, layout.ndim, count.data());
+    auto* const values = workers.scratch.strided.reserve<std::byte>(static_cast<std::size_t>(decoded.bytes()));
+    Selection all = whole(decoded, values);
+    for (std::size_t d = 0; d < count.size(); ++d) {
         all.start[d] = box.start[d] * stride[d];
-        all.count[d] = (box.count[d] - 1) * stride[d] + 1;
-        all.stride[d] = values;
-        values *= all.count[d];
-        if (d < last) rows *= box.count[d];
+        apart[d] = stride[d] * all.stride[d];
     }
-    auto* const decoded = workers.scratch.strided.reserve<std::byte>(static_cast<std::size_t>(values) * size);
-    all.field = decoded;
     read(all);
-    auto* const field = static_cast<std::byte*>(box.field);
-    for (std::uint64_t row = 0; row < rows; ++row) {
-        std::uint64_t rest = row, from = 0, to = 0;
-        for (std::size_t d = last; d-- > 0;) {
-            const std::uint64_t i = rest % box.count[d];
-            rest /= box.count[d];
-            from += i * stride[d] * all.stride[d];
-            to += i * box.stride[d];
-        }
-        for (std::uint64_t i = 0; i < box.count[last]; ++i)
-            std::memcpy(field + (to + i * box.stride[last]) * size, decoded + (from + i * stride[last]) * size, size);
-    }
+    copy_points(decoded, values, apart, box);
 }
 
 // Where the archive of a frame's logarithms begins.
@@ -95,14 +74,18 @@ Prefix logs_in(const Prefix& prefix, const Frame& frame) {
 // From an archive that is there as a whole.
 void read_whole(const Workers& workers, const Prefix& archive, const Level& level, const Selection& box) {
     const Frame frame = parse(archive.data, archive.data, archive.archive_bytes);
-    if (box.field == nullptr)
-        return frame.has_logs ? read_pointwise(workers, frame, {}) : read_archive(workers, frame, {frame.body}, {});
-    strided(workers, frame.layout, box, level.step, [&](const Selection& all) {
-        frame.has_logs ? read_pointwise_box(workers, frame, all) : read_box(workers, frame, all);
-    });
+    if (box.field == nullptr) return read_any_archive(workers, frame, {frame.body}, {});
+    strided(workers, frame.layout, box, level.step, [&](const Selection& all) { read_any_box(workers, frame, all); });
 }
 
 } // namespace
+
+std::size_t checked_level(const Layout& layout, std::int32_t level) {
+    const std::size_t n = n_levels(layout);
+    if (level < 0 || static_cast<std::size_t>(level) >= n)
+        fail(CUSZ_ERROR_PARAMETER, "level is ", level, "; the field has the levels 0 to ", n - 1);
+    return static_cast<std::size_t>(level);
+}
 
 LevelOfArchive inspect_level(const Prefix& prefix, std::int32_t level) {
     const std::size_t least = std::min<std::size_t>(prefix.archive_bytes, CUSZ_MIN_PREFIX_BYTES);

@@ -17,6 +17,9 @@ struct LevelOfArchive {
     std::uint32_t checksum; // as the archive says
 };
 
+// The number of a level of a field. Throws PARAMETER if there is no such level.
+std::size_t checked_level(const Layout& layout, std::int32_t level);
+
 // Throws PARAMETER if there is no such level, CORRUPT, TOO_NEW, UNSUPPORTED.
 LevelOfArchive inspect_level(const Prefix& prefix, std::int32_t level);
 

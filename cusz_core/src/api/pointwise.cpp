@@ -140,7 +140,8 @@ void require_logs(const Frame& frame, const v2::Front& inner) {
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the logarithms are not those of this field");
 }
 
-void read_pointwise(const Workers& workers, const Frame& frame, const Target& field) {
+void read_any_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field) {
+    if (!frame.has_logs) return read_archive(workers, frame, body, field);
     const Workers on_cpu{workers.cpu, workers.cpu, workers.scratch, workers.threads};
     const Frame inner = parse_logs(frame);
     const std::uint64_t* const signs = read_signs(on_cpu, frame);
@@ -152,7 +153,8 @@ void read_pointwise(const Workers& workers, const Frame& frame, const Target& fi
     own.from_logs(frame.layout, values, frame.logs.scale, frame.logs.special, signs, workers.threads, field);
 }
 
-void read_pointwise_box(const Workers& workers, const Frame& frame, const Selection& box) {
+void read_any_box(const Workers& workers, const Frame& frame, const Selection& box) {
+    if (!frame.has_logs) return read_box(workers, frame, box);
     const Frame inner = parse_logs(frame);
     const std::uint64_t* const signs = read_signs(workers, frame);
     const Layout dense(inner.layout.dtype, inner.layout.ndim, box.count.data());

@@ -22,13 +22,11 @@ Frame parse_logs(const Frame& frame);
 // Of a compact archive as well, which begins with this front, is the one of a frame's logarithms. Throws CORRUPT.
 void require_logs(const Frame& frame, const v2::Front& inner);
 
-// Archive to field; without a field, only the checksums are verified. Throws CORRUPT, DEVICE, MEMORY.
-void read_pointwise(const Workers& workers, const Frame& frame, const Target& field);
+// As read_archive and read_box, of archives of logarithms, too, which lie in host memory.
+void read_any_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field);
+void read_any_box(const Workers& workers, const Frame& frame, const Selection& box);
 
-// As read_pointwise, for a box of the field, in host memory.
-void read_pointwise_box(const Workers& workers, const Frame& frame, const Selection& box);
-
-// The same of a level, whose values are `step` apart in the field. Of the frame's body, which may lack its end, the signs
+// A box of a level, whose values are `step` apart in the field. Of the frame's body, which may lack its end, the signs
 // are looked at. read: decodes the logarithms of a box of the level, from its archive.
 void read_pointwise_level(const Workers& workers, const Frame& frame, const Level& level, const Selection& box,
                           const std::function<void(const Selection&)>& read);

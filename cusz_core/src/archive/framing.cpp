@@ -68,23 +68,10 @@ void read_packed_compact(const Workers& workers, const Frame& frame, const Targe
 
 // Copies a box of a raw archive's values.
 void copy_box(const Frame& frame, const Selection& box) {
-    const auto& [start, count, stride, field] = box;
-    const std::size_t size = frame.layout.value_bytes();
-    std::uint64_t rows = 1;
-    const auto ndim = static_cast<std::size_t>(frame.layout.ndim), last = ndim - 1;
-    for (std::size_t d = 0; d < last; ++d) rows *= count[d];
-    for (std::uint64_t row = 0; row < rows; ++row) {
-        std::uint64_t rest = row, from = 0, to = 0, values = frame.layout.shape[last];
-        for (std::size_t d = last; d-- > 0; values *= frame.layout.shape[d]) {
-            const std::uint64_t i = rest % count[d];
-            rest /= count[d];
-            from += (start[d] + i) * values;
-            to += i * stride[d];
-        }
-        for (std::uint64_t i = 0; i < count[last]; ++i)
-            std::memcpy(static_cast<std::byte*>(field) + (to + i * stride[last]) * size,
-                        frame.body + (from + start[last] + i) * size, size);
-    }
+    const auto stride = whole(frame.layout, nullptr).stride;
+    std::uint64_t first = 0;
+    for (std::size_t d = 0; d < CUSZ_MAX_NDIM; ++d) first += box.start[d] * stride[d];
+    copy_points(frame.layout, frame.body + first * frame.layout.value_bytes(), stride, box);
 }
 
 // Whether a value is a zero with its sign bit set, and not the special pattern.
@@ -160,6 +147,28 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
 }
 
 } // namespace
+
+void copy_points(const Layout& layout, const std::byte* from, const std::array<std::uint64_t, CUSZ_MAX_NDIM>& stride,
+                 const Selection& box) {
+    const std::size_t size = layout.value_bytes(), last = static_cast<std::size_t>(layout.ndim) - 1;
+    const bool are_rows = stride[last] == 1 && box.stride[last] == 1;
+    std::uint64_t rows = 1;
+    for (std::size_t d = 0; d < last; ++d) rows *= box.count[d];
+    for (std::uint64_t row = 0; row < rows; ++row) {
+        const std::byte* source = from;
+        auto* target = static_cast<std::byte*>(box.field);
+        for (std::uint64_t d = last, rest = row; d-- > 0; rest /= box.count[d]) {
+            source += rest % box.count[d] * stride[d] * size;
+            target += rest % box.count[d] * box.stride[d] * size;
+        }
+        if (are_rows) {
+            std::memcpy(target, source, static_cast<std::size_t>(box.count[last]) * size);
+            continue;
+        }
+        for (std::uint64_t i = 0; i < box.count[last]; ++i)
+            std::memcpy(target + i * box.stride[last] * size, source + i * stride[last] * size, size);
+    }
+}
 
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {

@@ -46,6 +46,10 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
 // Throws CORRUPT, DEVICE, MEMORY, and UNSUPPORTED for a lossless stage on a device.
 void read_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field);
 
+// Copies points that lie so many values apart along each dimension to where a box goes. layout: their type and dimensions.
+void copy_points(const Layout& layout, const std::byte* from, const std::array<std::uint64_t, CUSZ_MAX_NDIM>& stride,
+                 const Selection& box);
+
 // As read_archive, for a box of the field, on the host. All checksums are verified.
 void read_box(const Workers& workers, const Frame& frame, const Selection& box);
 
