@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,14 +32,10 @@ double number(std::string_view text) {
     return value;
 }
 
-// An integer as text. (std::to_string would make the library export a table of digits.)
-std::string whole(long value) {
-    std::string text(24, ' ');
-    char* const end =
-        std::to_chars(text.data(), text.data() + text.size(), static_cast<double>(value), std::chars_format::fixed, 0)
-            .ptr;
-    text.resize(static_cast<std::size_t>(end - text.data()));
-    return text;
+// The nearest number of so many significant digits, as text.
+std::string rounded(double value, int digits) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.begin(), text.end(), value, std::chars_format::scientific, digits - 1).ptr};
 }
 
 // The largest position found at which a function that falls, by and large, is not negative; `low` if none is. surplus:
@@ -81,10 +78,7 @@ double Goal::surplus(const Tried& tried) const {
 double Goal::slope() const { return is_psnr ? 6.02 / psnr_within : 0.18 / ratio_within; }
 
 double rounded_bound(double eb, int digits, bool up) {
-    std::string text(32, ' ');
-    char* const end =
-        std::to_chars(text.data(), text.data() + text.size(), eb, std::chars_format::scientific, digits - 1).ptr;
-    text.resize(static_cast<std::size_t>(end - text.data()));
+    const std::string text = rounded(eb, digits);
     const double nearest = number(text);
     if (up ? nearest >= eb : nearest <= eb) return nearest;
     // The next one, in units of the last digit; below 1.00, of a tenth of that.
@@ -97,7 +91,9 @@ double rounded_bound(double eb, int digits, bool up) {
         mantissa *= 10;
         --unit;
     }
-    return number(whole(mantissa + (up ? 1 : -1)) + 'e' + whole(unit));
+    std::array<char, 48> next{}; // (std::to_string would make the library export a table of digits)
+    std::snprintf(next.data(), next.size(), "%lde%ld", mantissa + (up ? 1 : -1), unit);
+    return number(next.data());
 }
 
 std::optional<double> exact_bound(std::vector<double> values, double lowest, double highest) {
@@ -111,9 +107,7 @@ std::optional<double> exact_bound(std::vector<double> values, double lowest, dou
     for (std::size_t i = 1; i < values.size(); ++i) spacing = std::min(spacing, values[i] - values[i - 1]);
     if (spacing * max_steps < half_range) return {};
     const double exact = half_range / std::round(half_range / spacing);
-    std::array<char, 32> text{}; // to the nearest bound of six digits
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), exact, std::chars_format::scientific, 5).ptr;
-    return number({text.data(), end});
+    return number(rounded(exact, 6));
 }
 
 Search::Search(const Goal& goal, double largest, double smallest, Trial on_sample)
