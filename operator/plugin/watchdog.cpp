@@ -1,5 +1,4 @@
-#include "watchdog.hpp"
-
+// Watches over calls of ADIOS2 that may never come back.
 #include "cusz_operator.h"
 
 #include <dirent.h>
@@ -12,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -39,6 +39,26 @@ std::uint64_t mixed(std::uint64_t hash, const void* data, std::size_t bytes) noe
     const auto* byte = static_cast<const unsigned char*>(data);
     for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ byte[i]) * 0x100000001b3U; // FNV-1a
     return hash;
+}
+
+// A number that changes with the names, sizes and times of the files in a folder; 0 if it cannot be read.
+std::uint64_t state_of_folder(const char* folder) noexcept {
+    DIR* const listing = ::opendir(folder);
+    if (listing == nullptr) return 0;
+    const int descriptor = ::dirfd(listing);
+    std::uint64_t sum = 1; // of all files, in whatever order they are listed
+    while (const dirent* const entry = ::readdir(listing)) {
+        if (std::strcmp(entry->d_name, "..") == 0 || descriptor < 0)
+            continue; // it changes with what is beside the folder
+        struct stat found{};
+        if (::fstatat(descriptor, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        std::uint64_t hash = mixed(0xcbf29ce484222325U, entry->d_name, std::strlen(entry->d_name));
+        hash = mixed(hash, &found.st_size, sizeof found.st_size);
+        hash = mixed(hash, &found.st_mtim.tv_sec, sizeof found.st_mtim.tv_sec);
+        sum += mixed(hash, &found.st_mtim.tv_nsec, sizeof found.st_mtim.tv_nsec);
+    }
+    ::closedir(listing);
+    return sum;
 }
 
 // Waits between two looks; true if the watch has ended.
@@ -106,26 +126,6 @@ bool start_thread(Watch& watch) noexcept {
 }
 
 } // namespace
-
-std::uint64_t state_of_folder(const char* folder) noexcept {
-    DIR* const listing = ::opendir(folder);
-    if (listing == nullptr) return 0;
-    const int descriptor = ::dirfd(listing);
-    std::uint64_t sum = 1; // of all files, in whatever order they are listed
-    while (const dirent* const entry = ::readdir(listing)) {
-        if (std::strcmp(entry->d_name, "..") == 0 || descriptor < 0)
-            continue; // it changes with what is beside the folder
-        struct stat found{};
-        if (::fstatat(descriptor, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0) continue;
-        std::uint64_t hash = mixed(0xcbf29ce484222325U, entry->d_name, std::strlen(entry->d_name));
-        hash = mixed(hash, &found.st_size, sizeof found.st_size);
-        hash = mixed(hash, &found.st_mtim.tv_sec, sizeof found.st_mtim.tv_sec);
-        sum += mixed(hash, &found.st_mtim.tv_nsec, sizeof found.st_mtim.tv_nsec);
-    }
-    ::closedir(listing);
-    return sum;
-}
-
 } // namespace cusz_operator
 
 uintptr_t cusz_operator_watch_begin(const char* folder, double patience, const char* message) {
