@@ -83,9 +83,9 @@ std::string_view mark_of(const char* archive, std::size_t archive_bytes) noexcep
     return {};
 }
 
-// A piece of a message, truncated to fit.
+// A piece of a message, truncated to fit: it has room for a variable's whole name.
 struct Text {
-    char c_str[512] = "";
+    char c_str[1100] = "";
 };
 
 Text format(const char* pattern, ...) noexcept __attribute__((format(printf, 1, 2)));
@@ -106,62 +106,49 @@ Text failure(cusz_status status, const cusz_context* context) noexcept {
     return is_named ? format("%s", error) : format("%s: %s", name, error);
 }
 
-struct Name {
-    char c_str[136];
-};
-
 // " of variable 'T'", or nothing if the engine does not pass the name (BP4).
-Name of_variable(const char* variable) noexcept {
-    Name name = {""};
+Text of_variable(const char* variable) noexcept {
+    if (*variable == '\0') return {};
     const bool is_long = std::strlen(variable) > 110;
-    if (*variable != '\0') {
-        std::snprintf(name.c_str, sizeof name.c_str, " of variable '%.*s%s'", is_long ? 107 : 110, variable,
-                      is_long ? "..." : "");
-    }
-    return name;
+    return format(" of variable '%.*s%s'", is_long ? 107 : 110, variable, is_long ? "..." : "");
 }
 
-// For messages that are said once for each variable, by its whole name.
-struct Reason {
-    char c_str[1100];
+// A block, and where it is stored.
+struct Block {
+    const char* variable;
+    const char* field;
+    std::size_t bytes;
+    const Dims& count;
+    DataType type;
+    char* out;
+    bool has_room;   // for more than 8 bytes besides the block's
+    int device = -1; // that the field lies on; negative: in host memory
 };
-Reason reason_of(const char* what, const char* variable) noexcept {
-    Reason reason;
-    std::snprintf(reason.c_str, sizeof reason.c_str, "%s %s", what, variable);
-    return reason;
-}
 
-void report_raw(const char* variable, const char* reason, const Text& why) noexcept {
-    report_once(reason, "a block%s could not be compressed and is stored raw: %s", of_variable(variable).c_str,
+void report_raw(const Block& block, const char* reason, const Text& why) noexcept {
+    report_once(reason, "a block%s could not be compressed and is stored raw: %s", of_variable(block.variable).c_str,
                 why.c_str);
 }
 
-// Where a block is stored.
-struct Target {
-    char* out;
-    bool has_room; // for more than 8 bytes besides the block's
-};
-
-std::size_t store_lost(const char* variable, std::size_t bytes, Target to, const Text& why) noexcept {
-    const std::string_view mark = (to.has_room ? marks : short_marks).lost;
-    std::memcpy(to.out, mark.data(), mark.size());
-    std::memset(to.out + mark.size(), 0xff, bytes);
-    report_once(reason_of("lost", variable).c_str,
+std::size_t store_lost(const Block& block, const Text& why) noexcept {
+    const std::string_view mark = (block.has_room ? marks : short_marks).lost;
+    std::memcpy(block.out, mark.data(), mark.size());
+    std::memset(block.out + mark.size(), 0xff, block.bytes);
+    report_once(format("lost %s", block.variable).c_str,
                 "a block%s cannot be read: its values are LOST, and NaN (integers: all bits set) is stored in their "
                 "place (said once per variable): %s",
-                of_variable(variable).c_str, why.c_str);
-    return mark.size() + bytes;
+                of_variable(block.variable).c_str, why.c_str);
+    return mark.size() + block.bytes;
 }
 
 // Stores the bytes verbatim. If they cannot be read, all that can be done is to say so: in the block, and to the user.
-std::size_t store_plain(const char* variable, const char* field, std::size_t bytes, Target to, const char* reason,
-                        const Text& why) noexcept {
-    const std::string_view mark = (to.has_room ? marks : short_marks).plain;
-    const bool is_plain = copy_readable(to.out + mark.size(), field, bytes);
-    if (!is_plain) return store_lost(variable, bytes, to, why);
-    std::memcpy(to.out, mark.data(), mark.size());
-    report_raw(variable, reason, why);
-    return mark.size() + bytes;
+std::size_t store_plain(const Block& block, const char* reason, const Text& why) noexcept {
+    const std::string_view mark = (block.has_room ? marks : short_marks).plain;
+    const bool is_plain = copy_readable(block.out + mark.size(), block.field, block.bytes);
+    if (!is_plain) return store_lost(block, why);
+    std::memcpy(block.out, mark.data(), mark.size());
+    report_raw(block, reason, why);
+    return mark.size() + block.bytes;
 }
 
 std::size_t size_of_block(const Dims& count, DataType type) noexcept {
@@ -174,6 +161,120 @@ std::size_t size_of_block(const Dims& count, DataType type) noexcept {
 std::int32_t posted_type(DataType type) noexcept {
     if (is_integer(type)) return CUSZ_OPERATOR_INTEGERS + static_cast<std::int32_t>(bytes_of(type));
     return type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
+}
+
+// These write an archive or a packed block, of max_bytes() at most; or the block's bytes behind a mark.
+
+std::size_t pack(cusz_context* context, const Block& block) noexcept {
+    if (cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) == 0)
+        report_once("no zstd", "this build of the plugin has no zstd: integers are stored as they are");
+    const std::size_t value_bytes = bytes_of(block.type);
+    std::size_t block_bytes = 0;
+    Text why;
+    for (const cusz_lossless lossless : {CUSZ_LOSSLESS_ZSTD, CUSZ_LOSSLESS_NONE}) {
+        const cusz_status status =
+            cusz_pack(context, lossless, static_cast<std::int32_t>(value_bytes), block.bytes / value_bytes, block.field,
+                      block.out, block.bytes + CUSZ_PACKED_OVERHEAD_BYTES, &block_bytes);
+        if (status == CUSZ_OK) return block_bytes;
+        why = failure(status, context);
+        cusz_release_scratch(context);
+    }
+    return store_plain(block, "no packing", why);
+}
+
+// Of any type, as they are.
+cusz_status pack_bytes(cusz_context* context, const Block& block, std::size_t* block_bytes) noexcept {
+    return cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, block.bytes, block.field, block.out,
+                     block.bytes + CUSZ_PACKED_OVERHEAD_BYTES, block_bytes);
+}
+
+std::size_t compress_with_room(cusz_context* context, const Parameters& parameters, const Block& block) noexcept {
+    const cusz_dtype dtype = block.type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
+    const std::size_t value_bytes = bytes_of(block.type);
+    const int device = block.device;
+    const char* field = block.field;
+    std::size_t archive_bytes = 0;
+
+    // The compressor needs the alignment of the type, which ADIOS2 does not guarantee.
+    std::unique_ptr<void, Free> aligned;
+    if (reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
+        if (device >= 0) {
+            const Text why = format("its address on CUDA device %d is not a multiple of %zu", device, value_bytes);
+            const cusz_status packed = pack_bytes(context, block, &archive_bytes);
+            if (packed != CUSZ_OK) return store_plain(block, "odd address", failure(packed, context));
+            report_raw(block, "odd address", why);
+            return archive_bytes;
+        }
+        aligned.reset(std::malloc(block.bytes));
+        if (aligned == nullptr) return store_plain(block, "no memory", format("out of memory"));
+        std::memcpy(aligned.get(), field, block.bytes);
+        field = static_cast<const char*>(aligned.get());
+    }
+
+    const Shape shape = block_shape(block.count, parameters.column_major);
+    const auto compress = [&](const cusz_params& params) {
+        return cusz_compress(context, &params, dtype, shape.ndim, shape.extents.data(), field, block.out,
+                             block.bytes + CUSZ_RAW_OVERHEAD_BYTES, &archive_bytes);
+    };
+
+    cusz_params params = parameters.compression;
+    const bool is_readable = device < 0; // by the CPU, even if CUDA can no longer tell where memory is
+    if (block.bytes == 0 || (is_readable && params.backend == CUSZ_BACKEND_AUTO)) params.backend = CUSZ_BACKEND_CPU;
+    if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
+        report_once("device field",
+                    "parameter 'backend' = 'cpu', but a block%s lies in memory of CUDA device %d and is compressed "
+                    "there (the archives are the same)",
+                    of_variable(block.variable).c_str, device);
+        params.backend = CUSZ_BACKEND_AUTO;
+    }
+    cusz_status status = compress(params);
+    if (status == CUSZ_OK) return archive_bytes;
+    Text why = failure(status, context);
+
+    if (device < 0 && params.backend == CUSZ_BACKEND_CUDA) {
+        params.backend = CUSZ_BACKEND_CPU;
+        status = compress(params);
+        if (status == CUSZ_OK) {
+            report_once("on the cpu",
+                        "parameter 'backend' = 'cuda', but a block%s is compressed on the CPU (the archives are "
+                        "the same): %s",
+                        of_variable(block.variable).c_str, why.c_str);
+            return archive_bytes;
+        }
+        why = failure(status, context);
+    } else if (device >= 0 && status == CUSZ_ERROR_MEMORY) {
+        // Device memory is scarce: idle contexts may hold what this one needs.
+        cusz_operator_release_scratch();
+        cusz_release_scratch(context);
+        if (compress(params) == CUSZ_OK) return archive_bytes;
+    }
+
+    const char* const reason = status == CUSZ_ERROR_MEMORY ? "no memory" : cusz_status_name(status);
+    cusz_params lossless;
+    cusz_params_init(&lossless);
+    lossless.threads = 1;
+    if (is_readable) lossless.backend = CUSZ_BACKEND_CPU;
+    cusz_release_scratch(context);
+    if (compress(lossless) != CUSZ_OK) return store_plain(block, reason, why);
+    report_raw(block, reason, why);
+    return archive_bytes;
+}
+
+std::size_t compress_within_8_bytes(cusz_context* context, const Parameters& parameters, const Block& block) noexcept {
+    std::size_t stored_bytes = 0;
+    const std::unique_ptr<void, Free> memory(std::malloc(block.bytes + CUSZ_RAW_OVERHEAD_BYTES));
+    if (memory != nullptr) {
+        Block apart = block;
+        apart.out = static_cast<char*>(memory.get());
+        apart.has_room = true;
+        stored_bytes = compress_with_room(context, parameters, apart);
+        if (stored_bytes <= block.bytes + CUSZ_PACKED_OVERHEAD_BYTES) {
+            std::memcpy(block.out, memory.get(), stored_bytes);
+            return stored_bytes;
+        }
+    }
+    const cusz_status status = pack_bytes(context, block, &stored_bytes);
+    return status == CUSZ_OK ? stored_bytes : store_plain(block, "no packing", failure(status, context));
 }
 
 } // namespace
@@ -218,158 +319,39 @@ void BlockOperator::set_variable(const char* name) noexcept {
 
 std::size_t BlockOperator::compress(const char* field, const Dims& count, DataType type, char* out,
                                     bool has_room) const noexcept {
-    const char* const variable = m_variable.data();
-    const std::size_t field_bytes = size_of_block(count, type);
-    const Target to{out, has_room};
-    prepare_output(out, field_bytes);
-    if (!accepts(type)) {
-        return store_plain(variable, field, field_bytes, to, "type",
-                           format("its ADIOS2 data type is %d", static_cast<int>(type)));
-    }
+    Block block{m_variable.data(), field, size_of_block(count, type), count, type, out, has_room};
+    prepare_output(out, block.bytes);
+    if (!accepts(type)) return store_plain(block, "type", format("its ADIOS2 data type is %d", static_cast<int>(type)));
 
     // The address is a key if the block, which may be empty, has been compressed already.
     std::size_t archive_bytes = 0;
-    switch (take_posted(field, variable, posted_type(type), count.data(), count.size(), out, &archive_bytes)) {
+    switch (take_posted(field, block.variable, posted_type(type), count.data(), count.size(), out, &archive_bytes)) {
     case HandOver::none: break;
     case HandOver::taken: return archive_bytes;
-    case HandOver::refused:
-        return store_lost(variable, field_bytes, to, format("the archive posted under this key is for another block"));
-    case HandOver::late:
-        return store_lost(variable, field_bytes, to, format("no archive is posted under this key any more"));
+    case HandOver::refused: return store_lost(block, format("the archive posted under this key is for another block"));
+    case HandOver::late: return store_lost(block, format("no archive is posted under this key any more"));
     }
 
-    if (field_bytes == 0) field = nullptr; // it may have any value
-    const int device = cusz_device_of(field);
-    if (field_bytes > 0 && device < 0 && !cpu_can_read(field, field_bytes)) {
+    if (block.bytes == 0) block.field = nullptr; // it may have any value
+    block.device = cusz_device_of(block.field);
+    if (block.bytes > 0 && block.device < 0 && !cpu_can_read(field, block.bytes)) {
         const char* why = "CUDA does not report it as device memory";
         if (cusz_has_backend(CUSZ_BACKEND_CUDA) == 0) why = "this build of the plugin has no CUDA";
         if (field == nullptr) why = "ADIOS2 gave none (its SST does so for memory selections)";
         return store_plain(
-            variable, field, field_bytes, to, "unreadable",
+            block, "unreadable",
             format("the CPU cannot read its memory at %p, and %s", static_cast<const void*>(field), why));
     }
     const PooledContext context;
-    if (context.get() == nullptr)
-        return store_plain(variable, field, field_bytes, to, "no memory", format("out of memory"));
-    if (is_integer(type)) return pack_to(context.get(), field, field_bytes, type, out, has_room);
+    if (context.get() == nullptr) return store_plain(block, "no memory", format("out of memory"));
+    if (is_integer(type)) return pack(context.get(), block);
     if (m_parameters.missing_bound) {
         report_once("no bound",
                     "no error bound is given (parameter 'accuracy'); blocks are stored raw (nothing is lost, "
                     "nothing is compressed)");
     }
-    return has_room ? compress_to(context.get(), field, device, count, type, out)
-                    : compress_within_8_bytes(context.get(), field, device, count, type, out);
-}
-
-std::size_t BlockOperator::pack_to(cusz_context* context, const char* field, std::size_t field_bytes, DataType type,
-                                   char* out, bool has_room) const noexcept {
-    if (cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) == 0)
-        report_once("no zstd", "this build of the plugin has no zstd: integers are stored as they are");
-    const auto value_bytes = static_cast<std::int32_t>(bytes_of(type));
-    const std::uint64_t n = field_bytes / bytes_of(type);
-    std::size_t block_bytes = 0;
-    Text why;
-    for (const cusz_lossless lossless : {CUSZ_LOSSLESS_ZSTD, CUSZ_LOSSLESS_NONE}) {
-        const cusz_status status = cusz_pack(context, lossless, value_bytes, n, field, out,
-                                             field_bytes + CUSZ_PACKED_OVERHEAD_BYTES, &block_bytes);
-        if (status == CUSZ_OK) return block_bytes;
-        why = failure(status, context);
-        cusz_release_scratch(context);
-    }
-    return store_plain(m_variable.data(), field, field_bytes, {out, has_room}, "no packing", why);
-}
-
-std::size_t BlockOperator::compress_within_8_bytes(cusz_context* context, const char* field, int device,
-                                                   const Dims& count, DataType type, char* out) const noexcept {
-    const std::size_t field_bytes = size_of_block(count, type), room = field_bytes + CUSZ_PACKED_OVERHEAD_BYTES;
-    std::size_t stored_bytes = 0;
-    const std::unique_ptr<void, Free> memory(std::malloc(field_bytes + CUSZ_RAW_OVERHEAD_BYTES));
-    if (memory != nullptr) {
-        stored_bytes = compress_to(context, field, device, count, type, static_cast<char*>(memory.get()));
-        if (stored_bytes <= room) {
-            std::memcpy(out, memory.get(), stored_bytes);
-            return stored_bytes;
-        }
-    }
-    const cusz_status status = cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, field, out, room, &stored_bytes);
-    if (status == CUSZ_OK) return stored_bytes;
-    return store_plain(m_variable.data(), field, field_bytes, {out, false}, "no packing", failure(status, context));
-}
-
-std::size_t BlockOperator::compress_to(cusz_context* context, const char* field, int device, const Dims& count,
-                                       DataType type, char* out) const noexcept {
-    const char* const variable = m_variable.data();
-    const cusz_dtype dtype = type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
-    const std::size_t value_bytes = bytes_of(type), field_bytes = size_of_block(count, type);
-    const Target to{out, true};
-    std::size_t archive_bytes = 0;
-
-    // The compressor needs the alignment of the type, which ADIOS2 does not guarantee.
-    std::unique_ptr<void, Free> aligned;
-    if (reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
-        if (device >= 0) {
-            const Text why = format("its address on CUDA device %d is not a multiple of %zu", device, value_bytes);
-            const cusz_status packed = cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, field, out,
-                                                 field_bytes + CUSZ_PACKED_OVERHEAD_BYTES, &archive_bytes);
-            if (packed != CUSZ_OK)
-                return store_plain(variable, field, field_bytes, to, "odd address", failure(packed, context));
-            report_raw(variable, "odd address", why);
-            return archive_bytes;
-        }
-        aligned.reset(std::malloc(field_bytes));
-        if (aligned == nullptr)
-            return store_plain(variable, field, field_bytes, to, "no memory", format("out of memory"));
-        std::memcpy(aligned.get(), field, field_bytes);
-        field = static_cast<const char*>(aligned.get());
-    }
-
-    const Shape shape = block_shape(count, m_parameters.column_major);
-    const auto compress = [&](const cusz_params& params) {
-        return cusz_compress(context, &params, dtype, shape.ndim, shape.extents.data(), field, out,
-                             field_bytes + CUSZ_RAW_OVERHEAD_BYTES, &archive_bytes);
-    };
-
-    cusz_params params = m_parameters.compression;
-    const bool is_readable = device < 0; // by the CPU, even if CUDA can no longer tell where memory is
-    if (field_bytes == 0 || (is_readable && params.backend == CUSZ_BACKEND_AUTO)) params.backend = CUSZ_BACKEND_CPU;
-    if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
-        report_once("device field",
-                    "parameter 'backend' = 'cpu', but a block%s lies in memory of CUDA device %d and is compressed "
-                    "there (the archives are the same)",
-                    of_variable(variable).c_str, device);
-        params.backend = CUSZ_BACKEND_AUTO;
-    }
-    cusz_status status = compress(params);
-    if (status == CUSZ_OK) return archive_bytes;
-    Text why = failure(status, context);
-
-    if (device < 0 && params.backend == CUSZ_BACKEND_CUDA) {
-        params.backend = CUSZ_BACKEND_CPU;
-        status = compress(params);
-        if (status == CUSZ_OK) {
-            report_once("on the cpu",
-                        "parameter 'backend' = 'cuda', but a block%s is compressed on the CPU (the archives are "
-                        "the same): %s",
-                        of_variable(variable).c_str, why.c_str);
-            return archive_bytes;
-        }
-        why = failure(status, context);
-    } else if (device >= 0 && status == CUSZ_ERROR_MEMORY) {
-        // Device memory is scarce: idle contexts may hold what this one needs.
-        cusz_operator_release_scratch();
-        cusz_release_scratch(context);
-        if (compress(params) == CUSZ_OK) return archive_bytes;
-    }
-
-    const char* const reason = status == CUSZ_ERROR_MEMORY ? "no memory" : cusz_status_name(status);
-    cusz_params lossless;
-    cusz_params_init(&lossless);
-    lossless.threads = 1;
-    if (is_readable) lossless.backend = CUSZ_BACKEND_CPU;
-    cusz_release_scratch(context);
-    if (compress(lossless) != CUSZ_OK) return store_plain(variable, field, field_bytes, to, reason, why);
-    report_raw(variable, reason, why);
-    return archive_bytes;
+    return has_room ? compress_with_room(context.get(), m_parameters, block)
+                    : compress_within_8_bytes(context.get(), m_parameters, block);
 }
 
 std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_bytes, char* field) const {
@@ -383,7 +365,7 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
                                      "memory");
         }
         if (mark == marks.lost || mark == short_marks.lost) {
-            report_once(reason_of("read lost", variable).c_str,
+            report_once(format("read lost %s", variable).c_str,
                         "a block%s was LOST when it was written, because its memory could not be read; its values "
                         "are NaN (integers: all bits set)",
                         of_variable(variable).c_str);

@@ -48,15 +48,6 @@ public:
     std::size_t decompress(const char* archive, std::size_t archive_bytes, char* field) const;
 
 private:
-    // These write an archive or a packed block, of max_bytes() at most; or the block's bytes behind a mark. `device` is
-    // that of the field, negative for host memory.
-    std::size_t compress_to(cusz_context* context, const char* field, int device, const Dims& count, DataType type,
-                            char* out) const noexcept;
-    std::size_t compress_within_8_bytes(cusz_context* context, const char* field, int device, const Dims& count,
-                                        DataType type, char* out) const noexcept;
-    std::size_t pack_to(cusz_context* context, const char* field, std::size_t field_bytes, DataType type, char* out,
-                        bool has_room) const noexcept;
-
     Parameters m_parameters;
     std::array<char, 1024> m_variable{};
 };
