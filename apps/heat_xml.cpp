@@ -15,7 +15,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <numbers>
 #include <stdexcept>
@@ -34,17 +33,12 @@ struct Options {
     std::size_t steps = 100, interval = 50;
 };
 
-std::size_t parse_count(const char* text) {
-    std::size_t used = 0;
-    const std::string s(text);
-    unsigned long value = 0;
-    try {
-        if (s.find_first_not_of("0123456789") == std::string::npos) value = std::stoul(s, &used);
-    } catch (const std::out_of_range&) {
-        used = 0;
-    }
-    if (used == 0 || value == 0 || value > 1000000) {
-        throw std::invalid_argument("'" + s + "' is not a whole number from 1 to 1000000");
+std::size_t parse_count(const std::string& text) {
+    const bool is_number =
+        !text.empty() && text.size() < 8 && text.find_first_not_of("0123456789") == std::string::npos;
+    const std::size_t value = is_number ? std::stoul(text) : 0;
+    if (value == 0 || value > 1000000) {
+        throw std::invalid_argument("'" + text + "' is not a whole number from 1 to 1000000");
     }
     return value;
 }
