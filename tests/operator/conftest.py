@@ -185,27 +185,6 @@ def programs(adios2_prefix: Path) -> Path:
     return build
 
 
-@pytest.fixture(scope="session")
-def serial_python() -> Path:
-    """A Python with the ADIOS2 of PyPI, which has no MPI; kept in the user's cache."""
-    version = "2.12.1.1001"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cusz"
-    tag = f"{sys.implementation.cache_tag}-{os.uname().machine}"
-    venv = cache / f"adios2-pypi-{version}-{tag}"
-    interpreter = venv / "bin" / "python"
-    with locked(venv):
-        if not (venv / "done").exists():
-            shutil.rmtree(venv, ignore_errors=True)
-            run([sys.executable, "-m", "venv", venv], timeout=300)
-            pip: list[Path | str] = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            wanted = ["--only-binary", ":all:", f"adios2=={version}", "numpy"]
-            installed = run([*pip, *wanted], timeout=600, check=False, env={"PYTHONPATH": None})
-            if installed.returncode != 0:
-                not_installed(f"adios2=={version}", installed.stderr)
-            (venv / "done").touch()
-    return interpreter
-
-
 @dataclasses.dataclass(frozen=True)
 class PyPI:
     """A package of PyPI, in a folder of its own.

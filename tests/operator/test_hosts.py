@@ -49,7 +49,7 @@ def test_every_version_writes_and_reads(
     for reader, folder, env in (
         (version, tmp_path, host.env),
         ("this", tmp_path, None),
-        (version, written(1), host.env),
+        (version, written(4), host.env),
     ):
         done = mpirun(1, "read.py", *sources(reader, folder), env=env)
         assert done.stdout.count("selections") == len(FILES), (reader, done.stdout)

@@ -1,4 +1,4 @@
-"""Other programs see ordinary variables: bpls, ADIOS2's wheel from PyPI; and `inspect_bp` sees the archives."""
+"""bpls sees ordinary variables (other versions of ADIOS2: test_hosts.py), and `inspect_bp` sees the archives."""
 
 from __future__ import annotations
 
@@ -47,72 +47,6 @@ def test_bpls_shows_the_values(name: str, written: Callable[[int], Path], shown_
     for variable in ("u3", "u3_spline"):
         shown = np.array(shown_by_bpls(file, variable, 3), np.float32)
         assert support.same_bits(shown, expected[variable].reshape(-1))
-
-
-SERIAL_READ = """
-import sys
-import adios2
-import numpy as np
-
-assert not adios2.is_built_with_mpi
-expected = np.load(sys.argv[2])
-io = adios2.Adios().declare_io("input")
-engine = io.open(sys.argv[1], adios2.Mode.ReadRandomAccess)
-for name in expected.files:
-    got = np.empty_like(expected[name])
-    variable = io.inquire_variable(name)
-    variable.set_step_selection([0, 1])
-    engine.get(variable, got, adios2.Mode.Sync)
-    assert got.tobytes() == expected[name].tobytes(), name
-engine.close()
-print("same", len(expected.files))
-"""
-
-SERIAL_WRITE = """
-import sys
-import adios2
-import numpy as np
-
-fields = np.load(sys.argv[2])
-io = adios2.Adios().declare_io("output")
-engine = io.open(sys.argv[1], adios2.Mode.Write)
-engine.begin_step()
-for name in fields.files:
-    u = fields[name]
-    variable = io.define_variable(name, u, u.shape, [0] * u.ndim, u.shape)
-    parameters = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
-    variable.add_operation_string("plugin", parameters)
-    engine.put(variable, u, adios2.Mode.Sync)
-engine.end_step()
-engine.close()
-"""
-
-
-@pytest.mark.full
-@pytest.mark.mpi
-def test_the_wheel_of_pypi_reads_and_writes(
-    written: Callable[[int], Path], serial_python: Path, program: Callable, tmp_path: Path
-) -> None:
-    """One plugin serves another build of ADIOS2, in both directions."""
-    for name in ("BP5_0_Sync.bp", "BP4_1_Sync.bp"):
-        expected = whole_first_steps(written(4) / name)
-        np.savez(tmp_path / "expected.npz", **expected)
-        command = [serial_python, "-c", SERIAL_READ, written(4) / name, tmp_path / "expected.npz"]
-        done = program(command, env={"PYTHONPATH": None})
-        assert f"same {len(CASES)}" in done.stdout
-
-    fields = {"a": support.smooth((20, 30, 40), support.F32), "b": support.smooth((1000,), support.F64)}
-    np.savez(tmp_path / "fields.npz", **fields)
-    file = tmp_path / "serial.bp"
-    program([serial_python, "-c", SERIAL_WRITE, file, tmp_path / "fields.npz"], env={"PYTHONPATH": None})
-    io = adios2.Adios().declare_io("input")
-    engine = io.open(str(file), adios2.Mode.ReadRandomAccess)
-    for name, field in fields.items():
-        got = np.empty_like(field)
-        engine.get(io.inquire_variable(name), got, adios2.Mode.Sync)
-        assert support.violations(field, got, 1e-3) == []
-    engine.close()
-    assert {block["kind"] for block in cusz_operator.inspect_bp(file)} == {"tiled"}
 
 
 # ------------------------------------------------------------------------------------------------------- inspection
