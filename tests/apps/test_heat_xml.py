@@ -45,6 +45,9 @@ def test_configuration_alone_compresses(
         assert count_violations(original, decoded, EB) == 0
         assert np.any(original != decoded)
     assert 4 * stored_bytes(tmp_path / "small.bp") < stored_bytes(tmp_path / "plain.bp")
+    blocks = [b for b in cusz_operator.inspect_bp(tmp_path / "small.bp") if b["variable"] == "temperature"]
+    assert [(b["step"], b["writer"]) for b in blocks] == [(step, rank) for step in range(3) for rank in range(3)]
+    assert {(b["operator"], b["eb_abs"]) for b in blocks} == {("cusz", EB)}
 
 
 def test_source_does_not_know_the_operator() -> None:

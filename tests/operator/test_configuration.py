@@ -6,68 +6,15 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import cusz_core
 import cusz_operator
 import support
 
-pytestmark = pytest.mark.mpi
-
-APPS = Path(__file__).parents[2] / "apps"
 CONFIGURED = [sys.executable, Path(__file__).parent / "ranks" / "configured.py"]
-EB = 1e-3
-SIZE = ["40", "30", "50", "20", "10"]
-
-
-def temperatures(file: Path) -> list[NDArray[Any]]:
-    adios2 = pytest.importorskip("adios2")
-    io = adios2.Adios().declare_io("reader")
-    engine = io.open(str(file), adios2.Mode.ReadRandomAccess)
-    variable = io.inquire_variable("temperature")
-    steps = []
-    for step in range(variable.steps()):
-        variable.set_step_selection([step, 1])
-        steps.append(np.empty(variable.shape(), np.float64))
-        engine.get(variable, steps[-1], adios2.Mode.Sync)
-    engine.close()
-    return steps
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(
-    ("suffix", "predictor"), [("xml", None), ("yaml", None), ("xml", "lorenzo"), ("xml", "spline")]
-)
-def test_cpp_application(suffix: str, predictor: str | None, programs: Path, program: Callable, tmp_path: Path) -> None:
-    heat = programs / "heat_xml"
-    if not heat.exists():
-        pytest.skip("this ADIOS2 has no MPI for C++")
-    config = (APPS / f"heat_xml.{suffix}").read_text(encoding="utf-8")
-    if predictor is not None:
-        config = config.replace("</operation>", f'<parameter key="predictor" value="{predictor}"/></operation>')
-    (tmp_path / f"config.{suffix}").write_text(config, encoding="utf-8")
-    program(["mpirun", "-n", "2", heat, tmp_path / "raw.bp", "-", *SIZE])
-    program(["mpirun", "-n", "2", heat, tmp_path / "compressed.bp", tmp_path / f"config.{suffix}", *SIZE])
-
-    before, after = temperatures(tmp_path / "raw.bp"), temperatures(tmp_path / "compressed.bp")
-    assert len(before) == len(after) == 3
-    for x, y in zip(before, after, strict=True):
-        assert support.violations(x, y, EB) == []
-        assert not support.same_bits(x, y)
-    blocks = [b for b in cusz_operator.inspect_bp(tmp_path / "compressed.bp") if b["variable"] == "temperature"]
-    assert [(b["step"], b["writer"]) for b in blocks] == [(step, rank) for step in range(3) for rank in range(2)]
-    assert all(b["operator"] == "cusz" and b["eb_abs"] == EB and b["ratio"] > 4 for b in blocks)
-    for b in blocks:
-        x = support.part(before[b["step"]], b["start"], b["count"])
-        archive = cusz_core.compress(x, EB, predictor=predictor or "auto")
-        assert (b["version"], b["archive_bytes"]) == (cusz_core.inspect(archive).version, len(archive))
-        assert predictor is None or b["predictor"] == predictor
-
-
 YAML = """---
 - IO: "simulation"
   Engine:
