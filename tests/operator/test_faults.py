@@ -45,12 +45,21 @@ FAILURES = {
     "not on a device": ("UnsupportedError", "claims 64 bytes of device memory"),
     "big-endian": ("UnsupportedError", "has dtype >f4"),
     "long complex": ("UnsupportedError", "has dtype <c32"),
+    "dtype": ("ParameterError", "variable 'U' has dtype float64 on rank"),
+    "shape": ("ParameterError", "variable 'U' has shape"),
+    "settings": ("ParameterError", "variable 'U' has settings eb=0.5"),
+    "overlap": ("ParameterError", "overlaps that at"),
+    "outside": ("ParameterError", "outside the global shape"),
+    "long doubles": ("UnsupportedError", "has dtype <f16 (float128)"),
+    "no name": ("ParameterError", "it must be a text of 1 to 1000 bytes"),
+    "dimensions": ("ParameterError", "they must agree"),
+    "user": ("CuszError", "ValueError: of the simulation"),
 }
 
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
-def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
+def test_a_step_that_fails_on_one_rank(engine: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
     """All ranks raise the same error, and the step may be written once more."""
     path = tmp_path / "run.bp"
     mpirun(3, "faults.py", "fail", path, engine, *FAILURES, timeout=60)
@@ -60,9 +69,45 @@ def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, require_righ
     assert told[0][-1] == "closed"
     for step, (error, (kind, message)) in enumerate(zip(told[0][:-1:2], FAILURES.values(), strict=True)):
         assert error.startswith(f"error {kind}: ")
-        assert f"step {step} of this Writer is not written: rank 2: " in error
+        assert f"step {step} of this Writer is not written: " in error
+        assert "rank 2" in error
         assert message in error
     assert require_right(path, len(FAILURES)) == len(FAILURES)
+
+
+@pytest.mark.mpi
+def test_an_archive_that_is_not_stored(engine: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
+    """The step has begun, and is left out all the same; nothing can be written after it."""
+    path = tmp_path / "run.bp"
+    mpirun(3, "faults.py", "fail", path, engine, "user", "not stored", timeout=60)
+    told = logs(path, 3)
+    assert told == [told[0]] * 3
+    _, first, not_stored, closed, _ = told[0]
+    assert first == "step 0"
+    assert not_stored.startswith("error PluginError: ")
+    assert not_stored.endswith("step 1 of this Writer is not written: rank 2: the disk is gone")
+    assert closed.endswith("is closed")
+    assert require_right(path, 1) == 1
+
+
+OPENING = {
+    "engines": ("ParameterError", "and rank 2 opens"),
+    "folder": ("ParameterError", "does not exist"),
+    "bound": ("ParameterError", "rank 2: eb is -1.0"),
+    "parameter": ("ParameterError", "rank 2: parameters has StatsLevel = 2"),
+}
+
+
+@pytest.mark.mpi
+def test_opening_fails_on_all_ranks(mpirun: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    mpirun(3, "faults.py", "open", path, "BP5", *OPENING, timeout=60)
+    told = logs(path, 3)
+    assert told == [told[0]] * 3
+    for line, (kind, message) in zip(told[0], OPENING.values(), strict=True):
+        assert line.startswith(f"error {kind}: ")
+        assert message in line
+    assert not path.exists()
 
 
 @pytest.mark.mpi
@@ -78,25 +123,36 @@ def test_names_that_differ_between_ranks(mpirun: Callable, tmp_path: Path) -> No
         assert not support.violations(faults.field("U", 0)[part], run[0].read("other")[part], faults.EB)
 
 
+#: What a rank says that leaves the program, and what others say whom it leaves behind.
+LEFT = {
+    "exit 0": ("left 0", "rank 1 closed the Writer while others ended a step"),
+    "exit 1": ("left 1", "rank 1: SystemExit: 1"),
+    "error": ("error ValueError: of the simulation", "rank 1: ValueError: of the simulation"),
+}
+
+
 @pytest.mark.mpi
 @support.pairs(
-    "mode,who",
+    "mode,who,how,where",
     ["plain", "overlap", "asynchronous"],
-    ["all with 0", "all with 1", "all in a step", "last with 0", "last with 1"],
+    ["all", "last"],
+    ["exit 0", "exit 1", "error"],
+    ["between steps", "in a step"],
 )
 def test_ranks_that_leave_the_program(
-    mode: str, who: str, mpirun: Callable, require_right: Callable, tmp_path: Path
+    mode: str, who: str, how: str, where: str, mpirun: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
     """The steps that have ended are in the file. Ranks that a single one leaves behind do not wait for it."""
     path = tmp_path / "run.bp"
-    mpirun(2, "faults.py", "leave", path, "BP5", mode, who, timeout=60, check=False)
+    mpirun(2, "faults.py", "leave", path, "BP5", mode, who, how, where, timeout=60, check=False)
     left_behind, last = logs(path, 2)
-    assert last == ["left 1" if who.endswith("1") else "left 0"]
-    if who.startswith("last"):
-        closed = "rank 1 closed the Writer while others ended a step"
-        assert left_behind[0].endswith("rank 1: SystemExit: 1" if who.endswith("1") else closed)
-    else:
+    own, told = LEFT[how]
+    if how == "error" and where == "in a step":  # then it is one of the step
         assert left_behind == last
+        assert f"rank {0 if who == 'all' else 1}: ValueError: of the simulation" in last[0]
+    else:
+        assert last == [own]
+        assert left_behind == last if who == "all" else left_behind[0].endswith(told)
     assert require_right(path, 3) == 3
 
 

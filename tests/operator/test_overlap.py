@@ -378,24 +378,6 @@ def test_a_step_that_cannot_be_compressed(
     assert require_right(path, len(FAILURES)) == len(FAILURES)
 
 
-@pytest.mark.full
-@pytest.mark.mpi
-@pytest.mark.parametrize("who", ["all", "one"])
-@pytest.mark.parametrize("where", ["in a step", "after a step"])
-def test_a_program_that_fails(who: str, where: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
-    """The steps that have ended are in the file."""
-    path = tmp_path / "run.bp"
-    mpirun(3, "layer_overlap.py", "leave", path, "BP5", f"{who}, {where}", timeout=60)
-    told = logs(path, 3)
-    for rank, lines in enumerate(told):
-        assert lines[:2] == ["ended 0", "ended 1"]
-        assert "ValueError: of the simulation" in lines[2]
-        if who == "one":
-            assert ("rank 2" in lines[2]) == (rank < 2 or where == "in a step")
-        assert len(lines) == 3
-    assert require_right(path, 2) == 2
-
-
 def test_a_program_that_is_interrupted(tmp_path: Path) -> None:
     """What it had put is forgotten, and the step before is written with the next one."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:

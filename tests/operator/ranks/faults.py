@@ -26,6 +26,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import tuning
+from cusz_operator.plugin import Plugin
 from cusz_operator.tables import blocktable
 from cusz_operator.writing import agreement, compression, control, overlaps, together, writer
 
@@ -191,22 +192,27 @@ def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
     log.line("closed")
 
 
-def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str) -> None:
-    """Ends the program after three steps, or in the fourth: on all ranks, or on the last one alone."""
+#: What ends a program.
+LEAVING = {"exit 0": SystemExit(0), "exit 1": SystemExit(1), "error": ValueError("of the simulation")}
+
+
+def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str, how: str, where: str) -> None:
+    """Leaves the with statement after three steps, or in the fourth: on all ranks, or on the last one alone."""
     modes = {} if mode == "plain" else {mode: True}
+    leaves = who == "all" or comm.rank == comm.size - 1
     try:
         with cz.Writer(path, comm, eb=EB, engine=engine, **modes) as out:
             for step in range(4):
                 with out.step():
                     put_step(out, step, comm.rank, comm.size)
-                    if step == 3 and who == "all in a step":
-                        sys.exit(0)
-                if step == 2 and (
-                    who.startswith("all with") or (who.startswith("last") and comm.rank == comm.size - 1)
-                ):
-                    sys.exit(int(who[-1]))
+                    if step == 3 and leaves:
+                        raise LEAVING[how]
+                if step == 2 and leaves and where == "between steps":
+                    raise LEAVING[how]
     except SystemExit as left:
         log.line(f"left {left}")
+    except Exception as error:
+        log.error(error)
 
 
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
@@ -285,6 +291,25 @@ def put(array: Any) -> Callable[[Any, int], Callable[[], None]]:
     return spoil
 
 
+def wrongly(**change: Any) -> Callable[[Any, int], Callable[[], None]]:
+    """Has blocks put with other arguments, as they would be wrong on the last of three ranks."""
+
+    def spoil(out: Any, _: int) -> Callable[[], None]:
+        put = out.put
+
+        def put_wrongly(name: str, array: NDArray[Any], shape: Any, start: Any) -> None:
+            put(**{"name": name, "array": array, "shape": shape, "start": start, **change})
+
+        out.put = put_wrongly
+        return lambda: setattr(out, "put", put)
+
+    return spoil
+
+
+def fail_itself(*_: Any) -> Callable[[], None]:
+    raise ValueError("of the simulation")
+
+
 SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "memory": exhaust_memory,
     "range": fail_to_find_a_range,
@@ -295,7 +320,37 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "not on a device": put(WrongArray()),
     "big-endian": put(np.zeros(5, ">f4")),
     "long complex": put(np.zeros(5, np.clongdouble)),
+    "dtype": wrongly(array=np.zeros((4, 500), np.float64)),
+    "shape": wrongly(shape=(12, 501)),
+    "settings": wrongly(eb=0.5),
+    "overlap": wrongly(start=(5, 0)),
+    "outside": wrongly(start=(9, 0)),
+    "long doubles": wrongly(array=np.zeros((4, 500), np.longdouble)),
+    "no name": wrongly(name=""),
+    "dimensions": wrongly(start=(0,)),
+    "user": fail_itself,
+    "not stored": raising(Plugin, "hand_over", cz.PluginError("the disk is gone")),
 }
+
+#: How the last rank opens its Writer otherwise than the others do; or all ranks, if they are to look for a folder.
+OPENINGS: dict[str, dict[str, Any]] = {
+    "engines": {"engine": "BP4"},
+    "folder": {"path": "not there/run.bp"},
+    "bound": {"eb": -1.0},
+    "parameter": {"parameters": {"StatsLevel": 2}},
+}
+
+
+def open_wrongly(log: Log, comm: Any, path: str, engine: Any, *kinds: str) -> None:
+    for kind in kinds:
+        options = {"path": path, "eb": EB, "engine": engine}
+        if comm.rank == comm.size - 1 or kind == "folder":
+            options |= OPENINGS[kind]
+        try:
+            cz.Writer(comm=comm, **options)
+        except cusz_core.CuszError as error:
+            log.error(error)
+
 
 #: What a rank does by itself between exchanges with the others.
 ANYWHERE: dict[str, tuple[Any, str]] = {
@@ -377,6 +432,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "names": other_names,
     "leave": leave,
     "fill": fill,
+    "open": open_wrongly,
 }
 
 

@@ -122,23 +122,6 @@ def fail(log: faults.Log, comm: Any, path: str, engine: Any, *wheres: str) -> No
     log.line("closed")
 
 
-def leave(log: faults.Log, comm: Any, path: str, engine: Any, where: str) -> None:
-    """The program fails: all ranks or the last one, in a step or after it."""
-    is_wrong = where.startswith("all") or comm.rank == comm.size - 1
-    try:
-        with cz.Writer(path, comm, eb=faults.EB, engine=engine, overlap=True) as out:
-            for step in range(3):
-                with out.step():
-                    faults.put_step(out, step, comm.rank, comm.size)
-                    if step == 2 and is_wrong and where.endswith("in a step"):
-                        raise ValueError("of the simulation")
-                log.line(f"ended {step}")
-                if step == 1 and is_wrong and where.endswith("after a step"):
-                    raise ValueError("of the simulation")
-    except Exception as error:
-        log.error(error)
-
-
 def wrong_thread(log: faults.Log, comm: Any, path: str, engine: Any) -> None:
     """What the library of thread.c is there to notice."""
     thread = threading.Thread(target=comm.Barrier)
@@ -150,7 +133,6 @@ def wrong_thread(log: faults.Log, comm: Any, path: str, engine: Any) -> None:
 KINDS: dict[str, Callable[..., None]] = {
     "write": write,
     "fail": fail,
-    "leave": leave,
     "steps": faults.KINDS["overlap"],
     "wrong thread": wrong_thread,
 }
