@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from layer import LAYER_CASES
 
 import cusz_core
 import cusz_operator as cz
@@ -170,8 +171,8 @@ def test_ranks_steps_and_appended_ones(engine: str, mpirun: Callable, captured: 
 @pytest.mark.parametrize("parameters", ["NumAggregators=1", "NumSubFiles=3", "AggregationType=EveryoneWrites"])
 def test_aggregators(parameters: str, mpirun: Callable, captured: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
-    mpirun(4, "write_with.py", path, parameters, timeout=60)
-    require_the_same(path, {"A", "B"})
+    mpirun(4, "layer_write.py", path, f"BP5,{parameters}", timeout=60)
+    require_the_same(path, {case.name for case in LAYER_CASES})
     assert captured == []
 
 
@@ -424,7 +425,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 import cusz_operator as cz
 same = functools.partial(np.array_equal, equal_nan=True)
 def values(run):
-    return [step.read(name) for step in run for name in "BA"]
+    return [step.read(name) for step in run for name in ("v2", "not_on_last")]
 path, expected, opened = sys.argv[1], None, []
 with cz.Reader(path, cache_bytes=0) as run:
     expected = values(run)
@@ -442,7 +443,7 @@ def test_many_readers_of_files_with_subfiles_and_few_descriptors(
 ) -> None:
     """25 Readers of 4 subfiles each, which they and ADIOS2 read, with 128 descriptors: nothing is printed, either."""
     path = tmp_path / "run.bp"
-    mpirun(4, "write_with.py", path, "AggregationType=EveryoneWrites", "NumSubFiles=4", timeout=60)
+    mpirun(4, "layer_write.py", path, "BP5,AggregationType=EveryoneWrites,NumSubFiles=4", timeout=60)
     assert len(list(path.glob("data.*"))) == 4
     done = python(MANY_READERS, path)
     assert (done.stdout, done.stderr) == ("", "")

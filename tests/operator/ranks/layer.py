@@ -41,7 +41,8 @@ def put_all(out: cusz_operator.Writer, step: int, rank: int, ranks: int) -> None
 
 
 def read_and_check(comm: Any, step: Any, i: int) -> Iterator[tuple[Case, NDArray]]:
-    """Reads shares, boxes and whole variables of step i, and checks every value; gives each variable as a whole."""
+    """Reads shares, boxes, whole variables and levels of step i, and checks every value; gives each variable as a
+    whole."""
     assert step.index == i
     assert set(step.variables) == {case.name for case in LAYER_CASES if i in case.steps}
     for case in LAYER_CASES:
@@ -59,5 +60,8 @@ def read_and_check(comm: Any, step: Any, i: int) -> Iterator[tuple[Case, NDArray
             assert not found, (case.name, i, box, found)
         shares = [step.share(case.name, rank) for rank in range(comm.size)]
         assert sum(count[0] for _, count in shares) == case.shape[0]
+        level = step.level(case.name, min(2, step.n_levels(case.name) - 1))
+        of_level = np.concatenate(comm.allgather(step.read(case.name, level=level.number)))
+        assert support.same_bits(of_level, np.ascontiguousarray(got[np.ix_(*level.coordinates)]))
         assert comm.allreduce(step.verify(case.name)) == np.count_nonzero(step.blocks(case.name)["count"].all(axis=1))
         yield case, got

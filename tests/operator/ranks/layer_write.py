@@ -1,4 +1,4 @@
-"""Writes the variables of cases.py with a Writer: mpirun python layer_write.py FILE ENGINE [FILE ENGINE]...
+"""Writes the variables of cases.py with a Writer: mpirun python layer_write.py FILE ENGINE[,PARAMETER=VALUE]... ...
 
 RANKS_OF_A_TABLE may be in the environment: so many ranks give their rows of block tables to one that writes them.
 """
@@ -18,8 +18,9 @@ from cusz_operator.writing import together
 
 together.RANKS_OF_A_TABLE = int(os.environ.get("RANKS_OF_A_TABLE", together.RANKS_OF_A_TABLE))
 comm = MPI.COMM_WORLD
-for path, engine in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-    parameters = SST if engine == "SST" else {}
+for path, words in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+    engine, *given = words.split(",")
+    parameters = SST if engine == "SST" else dict(one.split("=") for one in given)
     with cz.Writer(path, comm, engine=engine, parameters=parameters) as out:
         out.attribute("writers", np.array([comm.size]))
         out.attribute("purpose", "a test")
