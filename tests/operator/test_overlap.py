@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -98,16 +97,6 @@ def test_steps_without_variables_and_none_at_all(tmp_path: Path) -> None:
         assert lengths == [n or 1] * 2, "(ADIOS2 closes a file without steps with an empty one)"
 
 
-def test_steps_that_are_appended(tmp_path: Path) -> None:
-    for i in range(2):
-        with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True, append=i > 0) as out, out.step():
-            out.put("T", X + np.float32(i))
-    with cz.Reader(tmp_path / "run.bp") as run:
-        assert len(run) == 2
-        for i, step in enumerate(run):
-            assert not support.violations(X + np.float32(i), step.read("T"), 1e-3)
-
-
 def test_a_bound_that_is_sought(tmp_path: Path) -> None:
     """Such a step is written before it ends, after those before it; for the search ranks have to communicate."""
     path = tmp_path / "run.bp"
@@ -122,18 +111,6 @@ def test_a_bound_that_is_sought(tmp_path: Path) -> None:
         assert [step.blocks("T")["eb_abs"][0] == 1e-3 for step in run] == [True, False, True]
         for i, step in enumerate(run):
             assert not support.violations(X + np.float32(i), step.read("T"), step.blocks("T")["eb_abs"][0])
-
-
-def test_a_type_cannot_change(tmp_path: Path) -> None:
-    """Also from a step that has not been written yet; the one before stays."""
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
-        with out.step():
-            out.put("T", X)
-        with pytest.raises(cusz_core.ParameterError, match="is float64, 2 dimensions, and was float32"), out.step():
-            out.put("T", X.astype(np.float64))
-        with out.step():
-            out.put("T", X)
-    assert len(cz.Reader(tmp_path / "run.bp")) == 2
 
 
 def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -254,24 +231,6 @@ def test_memory_is_bounded(python: Callable, tmp_path: Path) -> None:
     assert copy * 0.9 < peaks[1] - peaks[0] < copy * 1.25
 
 
-def test_blocks_of_other_numbers_and_sizes(tmp_path: Path) -> None:
-    """The memory of a block is that of another one at the next step."""
-    sizes = [[5, 0, 7], [9], [], [3, 12, 2, 20]]
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
-        for i, of_step in enumerate(sizes):
-            blocks = [support.smooth((n, 4), (support.F32, support.F64)[j % 2], seed=i) for j, n in enumerate(of_step)]
-            with out.step():
-                for j, block in enumerate(blocks):
-                    out.put(f"T{j}", block)
-            for block in blocks:
-                block[...] = np.nan
-    with cz.Reader(tmp_path / "run.bp") as run:
-        for i, of_step in enumerate(sizes):
-            for j, n in enumerate(of_step):
-                expected = support.smooth((n, 4), (support.F32, support.F64)[j % 2], seed=i)
-                assert not support.violations(expected, run[i].read(f"T{j}"), 1e-3)
-
-
 def test_a_block_on_a_device_is_compressed_before_the_step_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -376,20 +335,6 @@ def test_a_step_that_cannot_be_compressed(
             assert line.startswith(text[0])
             assert line.endswith(text[1])
     assert require_right(path, len(FAILURES)) == len(FAILURES)
-
-
-def test_a_program_that_is_interrupted(tmp_path: Path) -> None:
-    """What it had put is forgotten, and the step before is written with the next one."""
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
-        with out.step():
-            out.put("T", X)
-        with contextlib.suppress(KeyboardInterrupt), out.step():
-            out.put("stale", X)
-            raise KeyboardInterrupt
-        with out.step():
-            out.put("T", X)
-    with cz.Reader(tmp_path / "run.bp") as run:
-        assert [list(step.variables) for step in run] == [["T"], ["T"]]
 
 
 def test_no_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

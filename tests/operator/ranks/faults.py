@@ -113,12 +113,14 @@ def resident_bytes() -> int:
 # ---------------------------------------------------------------------------------------------------------- kinds
 
 
-def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "", overlap: bool = False) -> None:
+def steps(
+    log: Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "", overlap: bool = False, **given: Any
+) -> None:
     """Writes steps, and says every 10 of them how much memory the process has. PREDICTOR may be in the environment.
     With overlap, a step is said to be there when the next one has ended."""
     first = int(append or 0)
     options: dict[str, Any] = {"predictor": os.environ.get("PREDICTOR", "auto")}
-    options["parameters"] = SST if engine == "SST" else {}
+    options |= {"parameters": SST if engine == "SST" else {}, **given}
     with cz.Writer(path, comm, eb=EB, engine=engine, append=bool(append), overlap=overlap, **options) as out:
         log.line("open")
         for step in range(first, first + int(how_many)):
@@ -426,6 +428,8 @@ def anywhere(log: Log, comm: Any, path: str, engine: Any, victim: str, overlap: 
 KINDS: dict[str, Callable[..., None]] = {
     "steps": steps,
     "overlap": functools.partial(steps, overlap=True),
+    "asynchronous": functools.partial(steps, asynchronous=True),
+    "both": functools.partial(steps, overlap=True, parameters={"AsyncWrite": "Guided"}),
     "anywhere": anywhere,
     "receive": receive,
     "fail": fail,
