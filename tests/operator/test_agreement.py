@@ -277,16 +277,6 @@ def test_blocks_must_not_overlap() -> None:
     )
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=3), min_size=1, max_size=4))
-def test_overlaps_are_those_of_sets_of_indices(ranks: list[list[tuple[int, int]]]) -> None:
-    told = [[block(start=start, count=count) for start, count in boxes] for boxes in ranks]
-    indices = [index for boxes in ranks for start, count in boxes for index in range(start, start + count)]
-    if len(indices) == len(set(indices)):
-        bounds(*told)
-    else:
-        assert "overlaps" in refused(*told)
-
-
 def test_overlaps_are_looked_for_where_blocks_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[list[tuple[int, ...]]] = []
 

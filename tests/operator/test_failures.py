@@ -183,16 +183,6 @@ def test_a_damaged_block_is_an_error(file: Path, python: Callable, tmp_path: Pat
             assert line in said
 
 
-def test_inspection_lists_a_damaged_block(file: Path) -> None:
-    damage(file, 9)
-    a, b, c = cusz_operator.inspect_bp(file)
-    assert "corrupt" in a["error"]
-    assert "ratio" not in a
-    assert (a["operator"], b["operator"], c["operator"]) == ("cusz", "cusz", "none or other")
-    assert "error" not in b
-    assert b["ratio"] > 1
-
-
 def test_inspection_of_what_is_no_bp_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"missing\.bp"):
         cusz_operator.inspect_bp(tmp_path / "missing.bp")

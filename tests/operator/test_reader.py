@@ -28,15 +28,6 @@ def test_any_number_of_ranks_reads(readers: int, mpirun: Callable, by_layer: Cal
     assert "read 2" in done.stdout
 
 
-@pytest.mark.mpi
-def test_bpls_shows_what_is_read(engine: str, by_layer: Callable, shown_by_bpls: Callable) -> None:
-    file = by_layer(4, engine)
-    with cz.Reader(file) as run:
-        for name in ("u3", "u3_spline"):
-            expected = run[0].read(name, (0, 0, 0))
-            assert support.same_bits(np.array(shown_by_bpls(file, name, 3), np.float32), expected.reshape(-1))
-
-
 @pytest.fixture
 def file(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, np.ndarray]:
     """T in two blocks, which leave rows 20 to 24 out; S at the second step alone."""
@@ -100,28 +91,6 @@ def test_a_shape_that_changes_where_a_variable_is_not_in_every_step(engine: Any,
                 assert not support.violations(x[: step.index], step.read("in more blocks"), 1e-3)
 
 
-@BY_EITHER_PREDICTOR
-def test_damage_is_an_error_or_does_not_matter(file: tuple[Path, np.ndarray]) -> None:
-    path, _ = file
-    with cz.Reader(path) as run:
-        before = run[1].read("T")
-    data = path / "data.0"
-    whole = data.read_bytes()
-    outcomes = set()
-    for at in range(60, len(whole), len(whole) // 40):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0x10
-        data.write_bytes(damaged)
-        with cz.Reader(path) as run:
-            try:
-                same = support.same_bits(before, run[1].read("T"))
-                assert same, at
-                outcomes.add("right")
-            except cusz_core.CuszError:
-                outcomes.add("error")
-    assert outcomes == {"right", "error"}
-
-
 def test_a_table_that_lies_about_places(file: tuple[Path, np.ndarray]) -> None:
     """The start of a block is in no archive: the table's is compared with ADIOS2's."""
     path, _ = file
@@ -179,35 +148,6 @@ def test_an_archive_that_two_threads_have_fetched() -> None:
         cache.put(("U", 0, 1), np.zeros(30, np.uint8))
     assert [cache.get(("U", 0, number)) is None for number in range(3)] == [False, False, True]
     assert cache._bytes == 60
-
-
-def test_attributes(engine: str, tmp_path: Path) -> None:
-    given = {"purpose": "a test", "dt": np.array([0.25]), "n": np.arange(3)}
-    with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
-        for name, value in given.items():
-            out.attribute(name, value)
-        if engine == "BP5":
-            out.attribute("axes", ["x", "y"])
-        with out.step():
-            out.put("T", np.ones(3))
-    with cz.Reader(tmp_path / "run.bp") as run:
-        found = run.attributes
-    assert found.pop("axes", ["x", "y"]) == ["x", "y"]
-    assert sorted(found) == sorted(given)
-    for name, value in given.items():
-        assert np.array_equal(found[name], value), name
-
-
-def test_more_dimensions_than_four(tmp_path: Path) -> None:
-    x = support.smooth((3, 1, 4, 5, 6, 7), support.F64)
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
-        out.put("T", x[:2], x.shape)
-        out.put("T", x[2:], x.shape, (2, 0, 0, 0, 0, 0))
-    with cz.Reader(tmp_path / "run.bp") as run:
-        whole = run[0].read("T")
-        assert not support.violations(x, whole, 1e-3)
-        box = run[0].read("T", (1, 0, 1, 1, 1, 1), (2, 1, 2, 2, 2, 2))
-        assert support.same_bits(box, np.ascontiguousarray(whole[1:, :, 1:3, 1:3, 1:3, 1:3]))
 
 
 @pytest.mark.parametrize(
