@@ -6,7 +6,6 @@
 //     column    a column-major application (as Fortran is), with and without the parameter `order`
 //     fortran   memory selections of a column-major application, with and without the operator: says for each whether
 //               the right cells were written
-//     odd       blocks at addresses that are no multiple of the type's size
 //     null      a memory selection in SST, for which ADIOS2 passes the operator no memory; written, not read
 //
 // Everything is read back and compared; the exit status is 1 if a value breaks its bound.
@@ -298,37 +297,6 @@ void fortran(const std::string& path, const std::string& engine_type) {
     reader.Close();
 }
 
-// ---------------------------------------------------------------------------------------------------------- odd
-
-template <class T>
-void odd(const std::string& path, const std::string& engine_type) {
-    constexpr std::size_t n = 3000;
-    std::vector<T> field(n), got(n);
-    for (std::size_t i = 0; i < n; ++i) field[i] = static_cast<T>(std::sin(0.1 * static_cast<double>(i)));
-    std::vector<char> bytes(n * sizeof(T) + 1);
-    std::memcpy(bytes.data() + 1, field.data(), n * sizeof(T));
-
-    adios2::ADIOS adios;
-    adios2::IO out = adios.DeclareIO("out");
-    out.SetEngine(engine_type);
-    out.SetParameter("StatsLevel", "0");
-    auto u = out.DefineVariable<T>("u", {n}, {0}, {n});
-    u.AddOperation("plugin", plugin("1e-3"));
-    adios2::Engine writer = out.Open(path, adios2::Mode::Write);
-    writer.BeginStep();
-    writer.Put(u, reinterpret_cast<const T*>(bytes.data() + 1), adios2::Mode::Sync);
-    writer.EndStep();
-    writer.Close();
-
-    adios2::IO in = adios.DeclareIO("in");
-    adios2::Engine reader = in.Open(path, adios2::Mode::Read);
-    reader.BeginStep();
-    reader.Get(in.InquireVariable<T>("u"), got.data(), adios2::Mode::Sync);
-    compare(field, got, 1e-3, path);
-    reader.EndStep();
-    reader.Close();
-}
-
 // --------------------------------------------------------------------------------------------------------- null
 
 void null(const std::string& path, const std::string& engine_type) {
@@ -359,9 +327,6 @@ void run(const std::string& what, const std::string& folder, const std::string& 
         column(path + ".bp", engine_type);
     } else if (what == "fortran") {
         fortran(path + ".bp", engine_type);
-    } else if (what == "odd") {
-        odd<float>(path + "f32.bp", engine_type);
-        odd<double>(path + "f64.bp", engine_type);
     } else if (what == "null") {
         null(path, engine_type);
     } else {
