@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -391,6 +391,18 @@ def read_by_zarr_alone(store: Path) -> NDArray:
     result = store.with_name("read_by_zarr_alone.npy")
     run([sys.executable, "-c", code, store, result])
     return np.load(result)
+
+
+def write_run(path: Path, *steps: Mapping[str, Any], **options: Any) -> Path:
+    """A Writer's file, with these options: for each step, what is put under which name."""
+    import cusz_operator
+
+    with cusz_operator.Writer(path, **options) as out:
+        for fields in steps:
+            with out.step():
+                for name, value in fields.items():
+                    out.put(name, value)
+    return path
 
 
 def fields_of_bp(file: Path) -> dict[str, list[np.ndarray]]:

@@ -199,8 +199,7 @@ def gone(tmp_path: Path) -> Iterator[cz.Reader]:
 
 def test_checksums_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
-    with cz.Writer(path, eb=1e-3) as out, out.step():
-        out.put("T", np.ones(5))
+    support.write_run(path, {"T": np.ones(5)}, eb=1e-3)
     (path / "cusz.checks").unlink()
     (path / "cusz.checks").mkdir()
     for read in (

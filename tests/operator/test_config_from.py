@@ -603,8 +603,7 @@ def test_files_that_cannot_be_read(engine: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_of_a_writer(tmp_path: Path) -> None:
-    with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
-        out.put("T", T)
+    support.write_run(tmp_path / "run.bp", {"T": T}, eb=1e-3)
     metadata = tmp_path / "run.bp" / "md.0"
     support.damage(metadata, metadata.stat().st_size // 2)
     with pytest.raises(CorruptArchiveError, match=r"md\.0"):
@@ -613,8 +612,7 @@ def test_a_damaged_file_of_a_writer(tmp_path: Path) -> None:
 
 def test_a_file_of_a_writer(tmp_path: Path) -> None:
     """Block tables are not variables of the simulation."""
-    with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
-        out.put("T", T)
+    support.write_run(tmp_path / "run.bp", {"T": T}, eb=1e-3)
     (variable,) = sampled_variables(tmp_path / "run.bp")
     assert (variable.name, variable.remark) == ("T", "already compressed with cusz, bound 0.001")
 

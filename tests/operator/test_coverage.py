@@ -126,10 +126,7 @@ def test_a_difference_counts_what_is_covered(engine: str, dtype: str, tmp_path: 
             with cz.Reader(tmp_path / "run.bp") as run:
                 b = run[step].read("x")[inside]
             assert one.psnr == pytest.approx(20 * np.log10(np.ptp(a) / np.sqrt(np.square(a - b).mean())))
-    with cz.Writer(tmp_path / "more.bp", eb=EB, engine=engine) as out:
-        for step in (0, 1):
-            with out.step():
-                out.put("x", field(dtype, step))
+    support.write_run(tmp_path / "more.bp", *({"x": field(dtype, step)} for step in (0, 1)), eb=EB, engine=engine)
     for step, one in enumerate(cz.compare_runs(tmp_path / "run.bp", tmp_path / "more.bp", eb=EB * 100)):
         assert (one.values, one.covered, one.fails) == (1200, 1.0, True)
         assert one.beyond == np.count_nonzero(~covered(step))
@@ -187,10 +184,8 @@ def test_differences_of_blocks_without_a_place(engine: str, tmp_path: Path) -> N
 
 def test_differences_relative_to_every_value(tmp_path: Path) -> None:
     x = support.many_magnitudes((400,), support.F32)
-    with cz.Writer(tmp_path / "a.bp", eb=0.0) as out, out.step():
-        out.put("x", x)
-    with cz.Writer(tmp_path / "b.bp", eb=1e-2, mode="pw_rel") as out, out.step():
-        out.put("x", x)
+    support.write_run(tmp_path / "a.bp", {"x": x}, eb=0.0)
+    support.write_run(tmp_path / "b.bp", {"x": x}, eb=1e-2, mode="pw_rel")
     (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=1e-2, mode="pw_rel")
     assert not one.fails
     (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=1e-3, mode="pw_rel")
@@ -199,8 +194,7 @@ def test_differences_relative_to_every_value(tmp_path: Path) -> None:
 
 def test_large_integers_are_compared_without_rounding(tmp_path: Path) -> None:
     for name, n in (("a", 0), ("b", 100)):
-        with cz.Writer(tmp_path / f"{name}.bp") as out, out.step():
-            out.put("n", np.full(10, 2**60 + n))
+        support.write_run(tmp_path / f"{name}.bp", {"n": np.full(10, 2**60 + n)})
     for eb, beyond in ((0.5, 10), (99.5, 10), (100, 0)):
         (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=eb)
         assert one.beyond == beyond
@@ -279,11 +273,8 @@ def test_dimensions_of_steps_in_xarray(tmp_path: Path) -> None:
         range(3): ["p", "q"],
         range(2): ["alone"],
     }
-    with cz.Writer(tmp_path / "run.bp", eb=EB) as out:
-        for step in range(4):
-            with out.step():
-                for name in [name for steps, names in of_steps.items() if step in steps for name in names]:
-                    out.put(name, x)
+    steps = ([name for there, names in of_steps.items() if step in there for name in names] for step in range(4))
+    support.write_run(tmp_path / "run.bp", *(dict.fromkeys(names, x) for names in steps), eb=EB)
     with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as data:
         found = {name: variable.dims[0] for name, variable in data.data_vars.items()}
         assert found == {

@@ -523,9 +523,7 @@ def test_single_steps_are_as_those_of_a_stream(how: str, tmp_path: Path, monkeyp
             program.put("u", x, eb=1e-2)
             program.put("t", 0.5)
     else:
-        with cz.Writer(path, eb=1e-2, append=True) as out, out.step():
-            out.put("x", x)
-            out.put("t", 0.5)
+        support.write_run(path, {"x": x, "t": 0.5}, eb=1e-2, append=True)
     assert datafiles.has_several_writers(path)
 
     def told() -> Any:

@@ -217,10 +217,7 @@ def test_mistakes(words: list[str], code: int, message: str, raw: Path, compress
 
 def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
     for name, (x, y) in {"a": (X, X), "b": (X[1:], X.astype(np.float64))}.items():
-        with cz.Writer(tmp_path / f"{name}.bp", eb=0.0) as out, out.step():
-            out.put("x", x)
-            out.put("y", y)
-            out.put("bytes", np.arange(256, dtype=np.uint8))
+        support.write_run(tmp_path / f"{name}.bp", {"x": x, "y": y, "bytes": np.arange(256, dtype=np.uint8)}, eb=0.0)
     found = list(cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp"))
     assert [one.problem for one in found] == [
         "",
@@ -231,10 +228,7 @@ def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
 
 def test_what_only_one_run_has_is_said_in_one_line(raw: Path, tmp_path: Path, cusz_cli: Any) -> None:
     """As of a run that went on for longer."""
-    with cz.Writer(tmp_path / "short.bp", eb=1e-3) as out, out.step():
-        out.put("u", X)
-        out.put("v", X.astype(np.float32))
-        out.put("ids", np.arange(40))
+    support.write_run(tmp_path / "short.bp", {"u": X, "v": X, "ids": np.arange(40)}, eb=1e-3)
     code, out_text, _ = cusz_cli("diff", raw, tmp_path / "short.bp", "--variable", "u", "--variable", "ids")
     assert (code, out_text.splitlines()[3:]) == (1, ["ids, u, steps 1-2: only in a"])
     lines = cusz_cli("diff", raw, tmp_path / "short.bp")[1].splitlines()
@@ -251,8 +245,7 @@ def test_a_writer_has_bool_where_other_programs_have_bytes(tmp_path: Path) -> No
         out.put("flag", flags.view(np.uint8), flags.shape)
     changed = flags.copy()
     changed[3, 4] ^= True
-    with cz.Writer(tmp_path / "b") as writer, writer.step():
-        writer.put("flag", changed)
+    support.write_run(tmp_path / "b", {"flag": changed})
     for runs in (("a", "b"), ("b", "a"), ("b", "b")):
         (found,) = cz.compare_runs(*(tmp_path / name for name in runs), eb=0.5)
         assert (found.problem, found.different, found.beyond) == ("", *(int("a" in runs),) * 2)
@@ -300,8 +293,7 @@ def test_large_integers_that_are_apart(apart: int, kind: str, tmp_path: Path) ->
     others = ids.copy()
     others[2, 3] = limits.max - apart
     for name, values in (("a", ids), ("b", others)):
-        with cz.Writer(tmp_path / f"{name}.bp") as out, out.step():
-            out.put("ids", values)
+        support.write_run(tmp_path / f"{name}.bp", {"ids": values})
     for first, second in (("a", "b"), ("b", "a")):
         (found,) = cz.compare_runs(tmp_path / f"{first}.bp", tmp_path / f"{second}.bp", eb=0.5)
         assert (found.different, found.beyond) == (1, 1)

@@ -16,6 +16,7 @@ import pytest
 
 import cusz_core
 import cusz_operator
+import support
 from cusz_core import cli
 from cusz_core.parameters import TABLE
 
@@ -93,10 +94,7 @@ with xarray.open_dataset("run.nc", engine="h5netcdf") as back:
 
 def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
     field = np.linspace(0, 1, 5000).reshape(50, 100)
-    with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out:
-        for i in range(3):
-            with out.step():
-                out.put("temperature", field + i)
+    support.write_run(tmp_path / "run.bp", *({"temperature": field + i} for i in range(3)), eb=1e-3)
     code = "\n".join(examples("python", (DOCS / "guides/tools.md").read_text(encoding="utf-8")))
     program([sys.executable, "-c", code], cwd=tmp_path)
     with cusz_operator.Reader(tmp_path / "smaller.bp") as copy:

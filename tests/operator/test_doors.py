@@ -14,7 +14,6 @@ import pytest
 from numpy.typing import NDArray
 
 import cusz_core as cusz
-import cusz_operator as cz
 import support
 from cusz_core import cli
 from cusz_core.parameters import TABLE
@@ -76,8 +75,7 @@ def by_plugin(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> 
 
 def by_writer(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
     pytest.importorskip("adios2")
-    with cz.Writer(folder / "writer.bp", eb=eb, **options) as out, out.step():
-        out.put("x", x)
+    support.write_run(folder / "writer.bp", {"x": x}, eb=eb, **options)
     return (folder / "writer.bp/data.0").read_bytes()
 
 

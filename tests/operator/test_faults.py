@@ -591,8 +591,7 @@ def test_a_file_that_is_not_whole(tmp_path: Path) -> None:
     """Files that are missing, and checksums that are not there (which is no error)."""
     x = support.smooth((20, 30), support.F32)
     path = tmp_path / "run.bp"
-    with cz.Writer(path, eb=1e-3) as out, out.step():
-        out.put("T", x)
+    support.write_run(path, {"T": x}, eb=1e-3)
     for part in ("data.0", "md.0", "mmd.0"):
         (path / part).rename(tmp_path / part)
         with pytest.raises(cusz_core.CorruptArchiveError, match=rf"{part} is damaged|{part} has less"):
@@ -610,14 +609,12 @@ def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     path = tmp_path / "run.bp"
     for step in range(3):
-        with cz.Writer(path, eb=1e-3, append=step > 0) as out, out.step():
-            out.put("T", x + step)
+        support.write_run(path, {"T": x + step}, eb=1e-3, append=step > 0)
     sums = path / cz.tables.checks.CHECKS_FILE
     whole = sums.read_bytes()
     assert {step for step, _ in cz.tables.checks.verify(path)} == {0, 1, 2}
     sums.write_bytes(whole + b'{"metadata"')  # of a process that was killed
-    with cz.Writer(path, eb=1e-3, append=True) as out, out.step():
-        out.put("T", x + 3)
+    support.write_run(path, {"T": x + 3}, eb=1e-3, append=True)
     assert {step for step, _ in cz.tables.checks.verify(path)} == {0, 1, 2, 3}
     with Program(path, mode="Append") as other, other.step():
         other.put("other", np.ones(3))
@@ -675,8 +672,7 @@ def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_pat
 def test_an_archive_of_a_newer_version(engine: Any, tmp_path: Path) -> None:
     """The Reader and plain ADIOS2 name the version."""
     x = support.smooth((20, 30), support.F32)
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine, predictor="lorenzo") as out, out.step():
-        out.put("T", x)
+    support.write_run(tmp_path / "run.bp", {"T": x}, eb=1e-3, engine=engine, predictor="lorenzo")
     data = tmp_path / "run.bp" / "data.0"
     content = bytearray(data.read_bytes())
     archive = cusz_core.compress(x, 1e-3, predictor="lorenzo")

@@ -174,8 +174,7 @@ def test_a_run_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
 
 
 def test_engines(engine: Any, tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", engine=engine, ratio=10) as out, out.step():
-        out.put("U", X)
+    support.write_run(tmp_path / "run.bp", {"U": X}, engine=engine, ratio=10)
     with cz.Reader(tmp_path / "run.bp") as run:
         for step in run:
             assert 10 <= X.nbytes / step.blocks("U")["archive_bytes"].sum() < 10.5
@@ -199,8 +198,7 @@ def test_a_large_block_is_sampled(tmp_path: Path) -> None:
     ).astype(np.float32)
     # For looser bounds than this the spline codec leaves an axis out, for tighter ones not: the ratio jumps.
     for goal in ({"psnr": 75}, {"ratio": 14}, {"ratio": 17, "predictor": "spline"}):
-        with cz.Writer(tmp_path / "run.bp", **goal) as out, out.step():
-            out.put("U", x)
+        support.write_run(tmp_path / "run.bp", {"U": x}, **goal)
         with cz.Reader(tmp_path / "run.bp") as run:
             (table, y) = next((step.blocks("U"), step.read("U")) for step in run)
         assert bound_is_kept(x, y, table["eb_abs"][0])

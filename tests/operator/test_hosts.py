@@ -358,8 +358,8 @@ print("well")
 def test_a_package_that_is_newer(from_the_future: Path, python: Callable, tmp_path: Path) -> None:
     """Files of a Writer, in BP5, are read without ADIOS2's help; all else ends with the line, or is tried."""
     for engine in ("BP5", "BP4"):
-        with cusz_operator.Writer(tmp_path / f"{engine}.bp", None, eb=1e-3, engine=engine) as out, out.step():
-            out.put("U", support.smooth((20, 30, 40), support.F32))
+        field = support.smooth((20, 30, 40), support.F32)
+        support.write_run(tmp_path / f"{engine}.bp", {"U": field}, eb=1e-3, engine=engine)
     configuration = tmp_path / "adios2.xml"
     operated = OperatedVariable("U", {"accuracy": 1e-3})
     configuration.write_text(xml("output", "BP5", [operated]), encoding="utf-8")

@@ -418,8 +418,7 @@ def test_an_older_version_continues_a_file(tmp_path: Path) -> None:
     """What was asked before does not hold for its steps, and what it does not know does not disturb it."""
     path = tmp_path / "run.bp"
     for step in range(3):
-        with cz.Writer(path, eb=1e-3 * (1 + step), append=step > 0, predictor="lorenzo") as out, out.step():
-            out.put("U", X)
+        support.write_run(path, {"U": X}, eb=1e-3 * (1 + step), append=step > 0, predictor="lorenzo")
     rewrite_lines(path, lambda line: line.pop("variables", None) if line.get("step") == 1 else None)
     (u,) = cz.inspect_variables(path)
     assert u.asked == (Asked("abs", 1e-3), None, Asked("abs", 3e-3))
@@ -429,8 +428,7 @@ def test_an_older_version_continues_a_file(tmp_path: Path) -> None:
 def test_what_others_add_to_a_writers_file(tmp_path: Path) -> None:
     """Steps without a block table: nothing is known but what is in their archives."""
     path = tmp_path / "run.bp"
-    with cz.Writer(path, eb=1e-3, mode="rel", parameters={"StatsLevel": 0}, predictor="lorenzo") as out, out.step():
-        out.put("U", X)
+    support.write_run(path, {"U": X}, eb=1e-3, mode="rel", parameters={"StatsLevel": 0}, predictor="lorenzo")
     with Program(path, mode="Append", StatsLevel="0") as other, other.step():
         other.put("U", X, eb=0.01, predictor="lorenzo")
     (u,) = cz.inspect_variables(path)
@@ -492,8 +490,7 @@ def test_another_archive_than_the_tables(tmp_path: Path) -> None:
     """A sound archive of the same block, which is not the one that was written."""
     path = tmp_path / "run.bp"
     x, y = (support.smooth((20, 30), support.F32, seed) for seed in (1, 2))
-    with cz.Writer(path, eb=0) as out, out.step():
-        out.put("U", x)
+    support.write_run(path, {"U": x}, eb=0)
     data = (path / "data.0").read_bytes()
     (path / "data.0").write_bytes(data.replace(cusz_core.compress(x, 0), cusz_core.compress(y, 0)))
     assert variables_of(path)["U"].errors == ()
@@ -573,10 +570,7 @@ def test_blocks_that_are_lost_uncompressed_or_in_error() -> None:
 
 
 def test_many_errors_are_counted(tmp_path: Path, inspect: Run) -> None:
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
-        for _ in range(12):
-            with out.step():
-                out.put("U", X)
+    support.write_run(tmp_path / "run.bp", *[{"U": X}] * 12, eb=1e-3)
     archive = cusz_core.compress(X, 1e-3)
     data = (tmp_path / "run.bp" / "data.0").read_bytes()
     (tmp_path / "run.bp" / "data.0").write_bytes(data.replace(archive, archive[:-1] + bytes([archive[-1] ^ 1])))
@@ -632,20 +626,16 @@ def test_what_is_not_there(words: list[str], message: str, tmp_path: Path, inspe
 
 
 def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", eb=1) as out, out.step():
-        for number in range(60):
-            out.put(f"v{number:02}", np.ones(1))
+    support.write_run(tmp_path / "run.bp", {f"v{number:02}": np.ones(1) for number in range(60)}, eb=1)
     with pytest.raises(cusz_core.ParameterError, match=r"there is 'v59', .* there are v00, v01, .*, v49 and 10 more$"):
         cz.inspect_variables(tmp_path / "run.bp", variables=["v95"])
 
 
 def test_variables_by_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In every tool alike: of inspect, diff and report."""
+    fields = {f"level{level}/{name}": np.arange(9.0) for level in range(3) for name in ("rho", "u")}
     for run in ("a", "b"):
-        with cz.Writer(tmp_path / run, eb=1, variables={"level{1..9}/u": {"eb": 0.5}}) as out, out.step():
-            for level in range(3):
-                for name in ("rho", "u"):
-                    out.put(f"level{level}/{name}", np.arange(9.0))
+        support.write_run(tmp_path / run, fields, eb=1, variables={"level{1..9}/u": {"eb": 0.5}})
     found = cz.inspect_variables(tmp_path / "a", variables=["level*/u", "level{0..1}/rho"])
     assert [one.name for one in found] == ["level0/rho", "level0/u", "level1/rho", "level1/u", "level2/u"]
     assert [own.eb for one in found for own in one.asked if own] == [1, 1, 1, 0.5, 0.5]

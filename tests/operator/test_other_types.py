@@ -145,8 +145,7 @@ def test_float16(eb: float, mode: Any, ranges: bool, engine: Any, tmp_path: Path
     x = X.astype(np.float16)
     x[:, ::9] *= 1000
     x[0, :6] = np.nan, np.inf, -np.inf, 65504, -65504, 6e-8
-    with cz.Writer(tmp_path / "run.bp", eb=eb, mode=mode, engine=engine, ranges=ranges) as out, out.step():
-        out.put("x", x)
+    support.write_run(tmp_path / "run.bp", {"x": x}, eb=eb, mode=mode, engine=engine, ranges=ranges)
     with cz.Reader(tmp_path / "run.bp") as run:
         got = run[0].read("x")
         assert (got.dtype.name, run[0].dtype("x").name, run[0].shape("x")) == ("float16", "float16", x.shape)
@@ -185,8 +184,7 @@ def test_the_fill_value_of_float16(fill: float, engine: Any, tmp_path: Path) -> 
     x = np.linspace(1, 2, 600).astype(np.float16).reshape(20, 30)
     with np.errstate(over="ignore"):
         x[3:8, 5] = x[4, 10:20] = fill
-    with cz.Writer(tmp_path / "run.bp", eb=0.1, mode="rel", fill=fill, engine=engine) as out, out.step():
-        out.put("x", x)
+    support.write_run(tmp_path / "run.bp", {"x": x}, eb=0.1, mode="rel", fill=fill, engine=engine)
     filled = np.zeros(x.shape, bool)
     filled[3:8, 5] = filled[4, 10:20] = True
     with cz.Reader(tmp_path / "run.bp") as run:
@@ -263,12 +261,8 @@ def test_what_makes_no_sense_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_texts_are_not_asked_for_a_bound(tmp_path: Path) -> None:
-    with (
-        cz.Writer(tmp_path / "run.bp") as out,
-        pytest.raises(cusz_core.UnsupportedError, match=r"'names' has dtype <U1 .* accepted are arrays of"),
-        out.step(),
-    ):
-        out.put("names", np.array(["a", "b"]))
+    with pytest.raises(cusz_core.UnsupportedError, match=r"'names' has dtype <U1 .* accepted are arrays of"):
+        support.write_run(tmp_path / "run.bp", {"names": np.array(["a", "b"])})
 
 
 def test_arrays_that_do_not_tell_their_type() -> None:
@@ -279,8 +273,7 @@ def test_arrays_that_do_not_tell_their_type() -> None:
 
 
 def test_damaged_values_are_found(tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", lossless="none") as out, out.step():
-        out.put("ids", np.arange(1000))
+    support.write_run(tmp_path / "run.bp", {"ids": np.arange(1000)}, lossless="none")
     support.damage(tmp_path / "run.bp" / "data.0", 0, within=np.arange(100, 110).tobytes())
     with (
         cz.Reader(tmp_path / "run.bp") as run,

@@ -122,8 +122,7 @@ def test_a_writer_packs_unless_it_is_told_not_to(engine: Any, tmp_path: Path, ca
 def test_adios2_knows_their_range(tmp_path: Path) -> None:
     """Exactly: with more digits than a double has."""
     large = np.array([[2**62 + 1, 2**62 + 7], [2**62 + 3, 2**62 + 5]])
-    with cz.Writer(tmp_path / "run.bp", lossless="zstd") as out, out.step():
-        out.put("ids", large)
+    support.write_run(tmp_path / "run.bp", {"ids": large}, lossless="zstd")
     with adios2.FileReader(str(tmp_path / "run.bp")) as file:
         (block,) = file.engine.blocks_info("ids", 0)
         assert (block["Min"], block["Max"]) == (str(2**62 + 1), str(2**62 + 7))
@@ -149,10 +148,8 @@ def test_where_a_writer_is_told_not_to_pack(tmp_path: Path) -> None:
         ("writer", {"lossless": "none"}, {"ids": {"lossless": "zstd"}}),
         ("variables", {}, {"m*": {"lossless": "none"}}),
     ):
-        with cz.Writer(tmp_path / name, eb=1e-3, variables=of_variables, **of_all) as out, out.step():
-            out.put("ids", field("int32"))
-            out.put("mask", field("int8") > 5)
-            out.put("x", support.smooth((20, 30), support.F32))
+        fields = {"ids": field("int32"), "mask": field("int8") > 5, "x": support.smooth((20, 30), support.F32)}
+        support.write_run(tmp_path / name, fields, eb=1e-3, variables=of_variables, **of_all)
         infos = {info.name: info for info in cz.inspect_variables(tmp_path / name)}
         assert (infos["ids"].packed, infos["mask"].packed, infos["mask"].others) == (1, 0, 1)
 
@@ -177,9 +174,7 @@ def test_a_writer_continues_what_the_plugin_has_packed(engine: Any, tmp_path: Pa
     path, ids = tmp_path / "run.bp", field("int32")
     bits = (noise("uint64") >> np.uint64(12) | np.uint64(0x4FF << 52)).view(np.float64)  # beside which the bound is 0
     write_by_plugin(path, engine, adios2.Mode.Sync, ids=ids, bits=bits)
-    with cz.Writer(path, engine=engine, append=True, eb=1e-3) as out, out.step():
-        out.put("ids", ids)
-        out.put("bits", bits)
+    support.write_run(path, {"ids": ids, "bits": bits}, engine=engine, append=True, eb=1e-3)
     with adios2.FileReader(str(path)) as file:
         assert np.array_equal(file.read("ids", step_selection=[0, 3]).reshape(3, *ids.shape), [ids] * 3)
         assert np.array_equal(file.read("bits", step_selection=[0, 3]).reshape(3, *bits.shape), [bits] * 3)
@@ -190,15 +185,13 @@ def test_a_packed_block_may_be_as_large_as_its_values(engine: Any, tmp_path: Pat
     zeros = (np.zeros(n, np.uint8) for n in range(1, 100))
     same = next(values for values in zeros if len(embedding.packed(values, "zstd")) == values.nbytes)
     for append in (False, True):
-        with cz.Writer(tmp_path / "run.bp", engine=engine, append=append) as out, out.step():
-            out.put("ids", same)
+        support.write_run(tmp_path / "run.bp", {"ids": same}, engine=engine, append=append)
     with adios2.FileReader(str(tmp_path / "run.bp")) as file:
         assert np.array_equal(file.read("ids", step_selection=[0, 2]).reshape(2, -1), [same] * 2)
 
 
 def test_damage_is_found(engine: Any, tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", engine=engine) as out, out.step():
-        out.put("ids", field("int32"), lossless="zstd")
+    support.write_run(tmp_path / "run.bp", {"ids": field("int32")}, engine=engine, lossless="zstd")
     data = tmp_path / "run.bp" / "data.0"
     whole = data.read_bytes()
     tag = whole.index(b"zst4")

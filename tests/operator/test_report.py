@@ -134,6 +134,12 @@ def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Pa
     return path
 
 
+def pair(folder: Path, fields: dict[str, Any], eb: float = EB, **options: Any) -> tuple[Path, Path]:
+    """A step of these variables, and the same without loss."""
+    run, exact = folder / "run.bp", folder / "exact.bp"
+    return support.write_run(run, fields, eb=eb, **options), support.write_run(exact, fields, eb=0.0, **options)
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "run.bp"), write(tmp_path / "exact.bp", eb=0.0)
@@ -182,11 +188,7 @@ def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
     fields = {"f": X, "d": support.smooth((50, 40), support.F64), "line": support.smooth((4000,), support.F64)}
     fields["holes"] = np.where(np.median(X) < X, np.float32(1e20), X)
     fields["holes"][0, 0, :2] = np.nan, np.inf
-    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
-        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
-            for variable, field in fields.items():
-                out.put(variable, field, fill=1e20 if variable == "holes" else None)
-    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    page = report.make(*pair(tmp_path, fields, variables={"holes": {"fill": 1e20}}))
     assert (page.broken, page.notes) == ([], [])
     rows = checked(report.html(page)).rows("Against the original")
     assert set(rows) == set(fields)
@@ -264,13 +266,11 @@ def test_the_bound_is_compared_exactly(tmp_path: Path) -> None:
     eb = 0.25
     for name, shift in (("equal.bp", eb), ("beyond.bp", math.nextafter(eb, 1))):
         y = x.copy()
-        with cz.Writer(tmp_path / "run.bp", eb=eb) as out, out.step():
-            out.put("u", x)
+        support.write_run(tmp_path / "run.bp", {"u": x}, eb=eb)
         with cz.Reader(tmp_path / "run.bp") as run:
             decoded = run["u"].read()
         y[0, 5] = decoded[0, 5] + shift
-        with cz.Writer(tmp_path / name, eb=0.0) as out, out.step():
-            out.put("u", y)
+        support.write_run(tmp_path / name, {"u": y}, eb=0.0)
     assert report.make(tmp_path / "run.bp", tmp_path / "equal.bp").broken == []
     (broken,) = report.make(tmp_path / "run.bp", tmp_path / "beyond.bp").broken
     assert broken.startswith("u, step 0: 1 of 64 values break the bound; the worst, at (0, 5): ")
@@ -281,10 +281,7 @@ def test_values_that_must_be_the_same(tmp_path: Path) -> None:
     field = X.copy()
     field[1, 2, 3] = np.nan
     for name, eb, x, n in (("run.bp", EB, X, 3), ("exact.bp", 0.0, field, 4)):
-        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
-            out.put("u", x)
-            out.put("n", np.array([1, 2, n]))
-            out.put("title", f"of {name}")
+        support.write_run(tmp_path / name, {"u": x, "n": np.array([1, 2, n]), "title": f"of {name}"}, eb=eb)
     page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
     assert [sentence.split(":")[0] for sentence in page.broken] == ["n, step 0", "u, step 0"]
     assert "1 of 3 values" in page.broken[0]
@@ -332,18 +329,9 @@ def test_blocks_that_overlap_with_bounds_relative_to_every_value(tmp_path: Path)
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", eb=EB) as out:
-        for _ in range(4):
-            with out.step():
-                out.put("u", X)
-                out.put("only here", X)
-    with cz.Writer(tmp_path / "exact.bp", eb=0.0) as out:
-        for n in range(3):
-            with out.step():
-                if n != 1:
-                    out.put("u", X)
-                out.put("only there", X)
-    html = page_of(tmp_path / "run.bp", tmp_path / "exact.bp")
+    run = support.write_run(tmp_path / "run.bp", *[{"u": X, "only here": X}] * 4, eb=EB)
+    both, one = {"u": X, "only there": X}, {"only there": X}
+    html = page_of(run, support.write_run(tmp_path / "exact.bp", both, one, both, eb=0.0))
     notes = html.classes["notes"]
     for words in (
         "the run has 4 steps, the original 3 steps",
@@ -358,8 +346,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_nothing_in_common(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        with cz.Writer(tmp_path / f"{name}.bp", eb=EB) as out, out.step():
-            out.put(name, X)
+        support.write_run(tmp_path / f"{name}.bp", {name: X}, eb=EB)
     html = page_of(tmp_path / "a.bp", tmp_path / "b.bp")
     assert "No compressed variable could be compared" in html.classes["notes"]
     assert "Nothing could be compared: see the notes." in html.words
@@ -367,11 +354,10 @@ def test_nothing_in_common(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("other", "words"), [(X[1:], "has shape"), (X.astype(np.float64), "float32 in the run")])
 def test_originals_of_other_fields(other: np.ndarray, words: str, tmp_path: Path) -> None:
-    for name, field in (("run", X), ("exact", other)):
-        with cz.Writer(tmp_path / f"{name}.bp", eb=EB if name == "run" else 0) as out, out.step():
-            out.put("u", field)
+    run = support.write_run(tmp_path / "run.bp", {"u": X}, eb=EB)
+    exact = support.write_run(tmp_path / "exact.bp", {"u": other}, eb=0.0)
     with pytest.raises(cusz_core.ParameterError, match=f"variable 'u' .*{words}.*not of the same run"):
-        report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+        report.make(run, exact)
 
 
 @pytest.mark.full
@@ -428,17 +414,9 @@ def test_an_uncompressed_file(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
     wave = (X + 1j * X[::-1]).astype(np.complex64)
-    half, mask = X.astype(np.float16), X > 0
-    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
-        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
-            out.put("wave", wave)
-            out.put("half", half)
-            out.put("mask", mask)
-            out.put("noise", rng.random(5))
-            rng = np.random.default_rng(0)
-    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    fields = {"wave": wave, "half": X.astype(np.float16), "mask": X > 0, "noise": np.random.default_rng(0).random(5)}
+    page = report.make(*pair(tmp_path, fields))
     assert page.broken == []
     html = checked(report.html(page))
     assert set(html.rows("Against the original")) == {"half", "mask", "noise", "wave/real", "wave/imag"}
@@ -452,12 +430,7 @@ def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 3), (1, 30), (3, 5, 7, 9), (2, 2, 3, 4, 5)])
 def test_every_number_of_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
     field = support.smooth((math.prod(shape),), support.F64).reshape(shape)
-    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
-        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
-            out.put("u", field)
-            out.put("constant", np.full(shape, 2.0))
-            out.put("nothing", np.empty((0, 3)))
-    html = page_of(tmp_path / "run.bp", tmp_path / "exact.bp")
+    html = page_of(*pair(tmp_path, {"u": field, "constant": np.full(shape, 2.0), "nothing": np.empty((0, 3))}))
     rows = html.rows("Against the original")
     assert {name: row["values"] for name, row in rows.items()} == {
         "constant": str(field.size),
@@ -621,12 +594,7 @@ def test_values_whose_range_overflows(is_large: bool, tmp_path: Path, monkeypatc
     most = np.finfo(np.float64).max
     field = np.where(support.smooth((12, 30, 40), support.F64) > 0, most, -most)
     field[0, 0, :3] = np.nan, np.inf, 0
-    for name, eb in (("run.bp", 1e305), ("exact.bp", 0.0)):
-        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
-            out.put("space", field)
-            out.put("plane", field[6])
-            out.put("line", field[6, 15])
-    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    page = report.make(*pair(tmp_path, {"space": field, "plane": field[6], "line": field[6, 15]}, eb=1e305))
     assert page.broken == []
     html = checked(report.html(page))
     assert set(html.rows("Against the original")) == {"space", "plane", "line"}

@@ -61,10 +61,7 @@ def blocks_of(path: Path, name: str, step: int = 0) -> list[tuple[str, str, str,
 
 def write(path: Path, *fields: np.ndarray, **options: Any) -> None:
     """A step for each field."""
-    with cz.Writer(path, **{"eb": 1e-3, **options}) as out:
-        for field in fields:
-            with out.step():
-                out.put("T", field)
+    support.write_run(path, *({"T": field} for field in fields), **{"eb": 1e-3, **options})
 
 
 # --------------------------------------------------------------------------------------------------- what is shown

@@ -185,8 +185,7 @@ def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: py
     run([*check, "misspelt.xml"])
     run([sys.executable, "-I", "-S", "-c", "import cusz_core"])
 
-    with cusz_operator.Writer(folder / "damaged.bp", eb=1e-3) as out, out.step():
-        out.put("T", FIELD)
+    support.write_run(folder / "damaged.bp", {"T": FIELD}, eb=1e-3)
     support.damage(folder / "damaged.bp" / "md.0", -1)
     archive = cusz_core.compress(FIELD, 1e-3, predictor="lorenzo")
     calls: list[Callable[[], object]] = [

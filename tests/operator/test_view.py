@@ -159,8 +159,7 @@ def test_values_that_are_no_numbers() -> None:
 
 def test_means_of_huge_values(tmp_path: Path) -> None:
     x = np.full((4, 5, 6), 1.7e308)
-    with cz.Writer(tmp_path / "run.bp", eb=0.0) as out, out.step():
-        out.put("U", x)
+    support.write_run(tmp_path / "run.bp", {"U": x}, eb=0.0)
     with cz.Reader(tmp_path / "run.bp") as opened:
         assert (view.picture_of(opened[0], "U", {}, ("z",), 6, 5).values == x[0]).all()
 

@@ -164,16 +164,11 @@ def test_sending_steps_through_sst(how: str, start_ranks: Callable, together: Ca
 # -------------------------------------------------------------------------------------------------- without ranks
 
 
-def write_one(path: Path, x: np.ndarray, **options: Any) -> None:
-    with cz.Writer(path, **options) as out, out.step():
-        out.put("T", x)
-
-
 @BOTH_WAYS
 def test_append(engine: Any, overlap: bool, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     for i in range(3):
-        write_one(tmp_path / "run.bp", x + i, eb=1e-3, engine=engine, append=i > 0, overlap=overlap)
+        support.write_run(tmp_path / "run.bp", {"T": x + i}, eb=1e-3, engine=engine, append=i > 0, overlap=overlap)
     assert steps_of(tmp_path / "run.bp") == 3
     with adios2.FileReader(str(tmp_path / "run.bp")) as run:
         for i in range(3):
@@ -203,8 +198,7 @@ def test_variables_without_a_value_range(value: float, goal: dict[str, Any], tmp
 def test_a_bound_of_0_relative_to_the_value_range_changes_nothing(dtype: np.dtype, tmp_path: Path) -> None:
     """Not the sign of a zero, either."""
     x = np.array([[0.0, -0.0, np.nan, 1e20]], dtype)
-    with cz.Writer(tmp_path / "run.bp", eb=0, mode="rel", fill=1e20) as out, out.step():
-        out.put("x", x)
+    support.write_run(tmp_path / "run.bp", {"x": x}, eb=0, mode="rel", fill=1e20)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert support.same_bits(run[0].read("x"), x)
 
@@ -249,8 +243,7 @@ def test_an_empty_folder_or_one_of_a_run_that_was_killed_is_replaced(
     for name in there:
         (tmp_path / "run.bp" / name).touch()
     for _ in range(2):
-        with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out, out.step():
-            out.put("x", np.ones(5))
+        support.write_run(tmp_path / "run.bp", {"x": np.ones(5)}, eb=1, engine=engine)
         with cz.Reader(tmp_path / "run.bp") as run:
             assert len(run) == 1
 
@@ -340,9 +333,7 @@ def test_settings_by_patterns_of_names(tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F64)
     own = {"level*/rho": {"eb": 0.1}, "level[!0]/*": {"eb": 0.2}, "level1/rho": {"eb": 0.3}, "[x]": {"eb": 0.4}}
     expected = {"level0/rho": 0.1, "level1/rho": 0.3, "level2/u": 0.2, "level0/u": 1e-3, "[x]": 0.4, "Level2/u": 1e-3}
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, variables=own) as out, out.step():
-        for name in expected:
-            out.put(name, x)
+    support.write_run(tmp_path / "run.bp", dict.fromkeys(expected, x), eb=1e-3, variables=own)
     assert {b["variable"]: b["eb_abs"] for b in cz.inspect_bp(tmp_path / "run.bp")} == expected
 
 
@@ -408,12 +399,9 @@ def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
     """A bound for a pattern is not for the integers, numbers and texts among them; how they are packed is."""
     x = support.smooth((20, 30), support.F64)
     own = {"*": {"eb": 0.5, "lossless": "zstd"}}
-    with cz.Writer(tmp_path / "run.bp", variables=own) as out, out.step():
-        out.put("x", x)
-        out.put("n", np.arange(1000) // 100)
-        out.put("mask", np.arange(1000) > 300)
-        out.put("time", 3.5)
-        out.put("title", "a run")
+    numbers = np.arange(1000)
+    fields = {"x": x, "n": numbers // 100, "mask": numbers > 300, "time": 3.5, "title": "a run"}
+    support.write_run(tmp_path / "run.bp", fields, variables=own)
     found = {b["variable"]: b for b in cz.inspect_bp(tmp_path / "run.bp")}
     assert found["x"]["eb_abs"] == 0.5
     assert found["n"]["kind"] == "packed"
@@ -429,7 +417,7 @@ def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
 
 def test_inspect_shows_the_block_table(engine: Any, cusz_cli: Callable, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
-    write_one(tmp_path / "run.bp", x, eb=1e-3, engine=engine)
+    support.write_run(tmp_path / "run.bp", {"T": x}, eb=1e-3, engine=engine)
     (block,) = json.loads(cusz_cli("inspect", "--blocks", "--json", tmp_path / "run.bp")[1])
     assert (block["variable"], block["device"], block["min"], block["max"]) == ("T", -1, x.min(), x.max())
     assert block["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
@@ -482,7 +470,7 @@ def test_a_shape_may_change_and_a_type_may_not(overlap: bool, tmp_path: Path) ->
 )
 def test_mistakes(wrong: dict[str, Any], kind: type, message: str, tmp_path: Path) -> None:
     with pytest.raises(kind, match=message):
-        write_one(tmp_path / "run.bp", np.ones(5), **wrong)
+        support.write_run(tmp_path / "run.bp", {"T": np.ones(5)}, **wrong)
 
 
 def test_parameters_of_the_writer_of_a_variable_and_of_a_put(tmp_path: Path) -> None:
@@ -837,10 +825,10 @@ def test_a_path_that_is_none(
     """ADIOS2 would write into the current folder, or into one whose name ends at the NUL."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(cusz_core.ParameterError, match=message):
-        write_one(path, np.ones(5), eb=1, engine=engine)  # type: ignore[arg-type]
+        support.write_run(path, {"T": np.ones(5)}, eb=1, engine=engine)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
     if not path:
-        write_one(tmp_path, np.ones(5), eb=1, engine=engine)  # a file in the current folder
+        support.write_run(tmp_path, {"T": np.ones(5)}, eb=1, engine=engine)  # a file in the current folder
         for read in (cz.Reader, cz.inspect_bp):
             with pytest.raises(FileNotFoundError):
                 read(path)
@@ -1018,8 +1006,7 @@ def test_a_step_that_is_interrupted_while_it_is_written(
             out.put("U", x + 100)
         with pytest.raises(cusz_core.ParameterError, match="is closed"):
             out.step()
-    with cz.Writer(path, eb=1e-3, engine=engine, append=True) as out, out.step():
-        out.put("U", x + 2)
+    support.write_run(path, {"U": x + 2}, eb=1e-3, engine=engine, append=True)
     with cz.Reader(path) as run:
         steps = [step for step in run if "U" in step]
         assert len(steps) == 3
@@ -1099,18 +1086,14 @@ def test_types_cannot_change_by_appending(engine: Any, tmp_path: Path) -> None:
         "name": np.float64(1),
     }
 
-    def write(values: dict[str, Any], append: bool) -> None:
-        with cz.Writer(path, eb=1e-3, engine=engine, append=append) as out, out.step():
-            for name, value in values.items():
-                out.put(name, value)
-
-    write(first, False)
+    how: dict[str, Any] = {"eb": 1e-3, "engine": engine}
+    support.write_run(path, first, **how)
     for name, value in others.items():
         was = "text" if name == "name" else np.asarray(first[name]).dtype.name
         message = f"'{name}' is {was} in the file, and would be {np.asarray(value).dtype.name} in what is appended"
         with pytest.raises(cusz_core.ParameterError, match=message):
-            write({name: value}, True)
-    write(first, True)
+            support.write_run(path, {name: value}, **how, append=True)
+    support.write_run(path, first, **how, append=True)
     with cz.Reader(path) as run:
         steps = [step for step in run if "x" in step]  # BP4 keeps steps that failed, without variables
         assert len(steps) == 2
@@ -1165,15 +1148,12 @@ def test_what_is_appended_has_as_many_dimensions(was: str, then: str, engine: An
     """Otherwise it would not be found, or what was there would be read as zeros, or end the process."""
     path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F64)
     forms = {"one value": 0.5, "1-dim": x[0], "2-dim": x}
-    with cz.Writer(path, eb=1e-3, engine=engine) as out, out.step():
-        out.put("x", forms[was])
-        out.put("y", x)
+    support.write_run(path, {"x": forms[was], "y": x}, eb=1e-3, engine=engine)
     out = cz.Writer(path, eb=1e-3, engine=engine, append=True)
     message = f"'x' is .*{was}.* in the file, and would be .*{then}.* in what is appended"
     with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
         out.put("x", forms[then])
-    with cz.Writer(path, eb=1e-3, engine=engine, append=True) as out, out.step():
-        out.put("x", forms[was])
+    support.write_run(path, {"x": forms[was]}, eb=1e-3, engine=engine, append=True)
     with cz.Reader(path) as run:
         assert len(run) == 2
         for step in run:
@@ -1208,8 +1188,7 @@ def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) 
             with program.step():
                 program.put("x", np.ones(n, np.float32))
     y = support.smooth((20, 30), support.F32)
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine="BP4", append=True) as out, out.step():
-        out.put("y", y)
+    support.write_run(tmp_path / "run.bp", {"y": y}, eb=1e-3, engine="BP4", append=True)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert np.abs(run[2].read("y") - y).max() <= 1e-3
 
@@ -1267,9 +1246,8 @@ def test_what_adios2_wrote_alone_cannot_be_continued_compressed(engine: Any, tmp
         out = cz.Writer(path, eb=1e-3, engine=engine, append=True)
         with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
             out.put(name, array, lossless=lossless)
-    with cz.Writer(tmp_path / "n.bp", eb=1e-3, engine=engine, append=True) as out, out.step():
-        out.put("n", np.arange(600).reshape(20, 30))
-        out.put("new", x)
+    more = {"n": np.arange(600).reshape(20, 30), "new": x}
+    support.write_run(tmp_path / "n.bp", more, eb=1e-3, engine=engine, append=True)
     with cz.Reader(tmp_path / "n.bp") as run:
         first, last = (step for step in run if "n" in step)
         assert np.array_equal(last.read("n"), first.read("n"))

@@ -89,9 +89,9 @@ def test_a_tree(written: Path) -> None:
 
 
 def test_names_with_slashes_are_groups_of_a_tree(tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor="spline") as out, out.step():
-        for number, name in enumerate(("mesh/E/x", "/mesh/E/y", "mesh/rho", "/top", "U")):
-            out.put(name, X + np.float32(number))
+    names = ("mesh/E/x", "/mesh/E/y", "mesh/rho", "/top", "U")
+    fields = {name: X + np.float32(number) for number, name in enumerate(names)}
+    support.write_run(tmp_path / "run.bp", fields, eb=1e-3, predictor="spline")
     with (
         xarray.open_datatree(tmp_path / "run.bp", engine="cusz") as tree,
         xarray.open_dataset(tmp_path / "run.bp", engine="cusz", level=1) as data,

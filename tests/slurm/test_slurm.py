@@ -344,9 +344,8 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
 
 def test_check_wants_an_absolute_bound(tmp_path: Path) -> None:
     """Of a bound relative to every value it says that it cannot tell, instead of nothing."""
-    with cusz_operator.Writer(tmp_path / "run.bp", eb=0.5, mode="pw_rel") as out, out.step():
-        out.put("U", np.linspace(1, 2, 4096, dtype=np.float32))
-        out.put("step", 10)
+    fields = {"U": np.linspace(1, 2, 4096, dtype=np.float32), "step": 10}
+    support.write_run(tmp_path / "run.bp", fields, eb=0.5, mode="pw_rel")
     done = script("check.py", tmp_path / "run.bp", "--steps", 10, "--interval", 10, "--eb", EB)
     assert done.returncode == 1
     assert "step 10, U: no absolute bound is known (its mode is pw_rel" in done.stderr
@@ -356,15 +355,9 @@ def test_check_wants_an_absolute_bound(tmp_path: Path) -> None:
 def test_check_takes_what_programs_write(tmp_path: Path) -> None:
     """Single values, texts, integers and complex numbers."""
     field = np.linspace(0, 1, 4096, dtype=np.float32)
-    with cusz_operator.Writer(tmp_path / "run.bp", eb=EB) as out:
-        for number in (10, 20):
-            with out.step():
-                out.put("step", number)
-                out.put("time", 0.1 * number)
-                out.put("title", "a run")
-                out.put("U", field)
-                out.put("of_integers", np.arange(100))
-                out.put("wave", np.exp(1j * field))
+    fields = {"title": "a run", "U": field, "of_integers": np.arange(100), "wave": np.exp(1j * field)}
+    steps = ({"step": number, "time": 0.1 * number, **fields} for number in (10, 20))
+    support.write_run(tmp_path / "run.bp", *steps, eb=EB)
     done = script("check.py", tmp_path / "run.bp", "--steps", 20, "--interval", 10, "--eb", EB)
     assert done.returncode == 0, done.stderr
     assert "2 steps, all as asked for, " in done.stdout
