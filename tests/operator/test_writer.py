@@ -1043,15 +1043,13 @@ def test_blocks_without_values_have_no_range(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------- appending
 
+X, IDS = support.smooth((20, 30), support.F64), np.arange(600).reshape(20, 30)
+
 
 @pytest.mark.parametrize("first", ["none", "zstd"])
 def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: Path) -> None:
     """ADIOS2 could not read the file any more: it crashes, or waits for ever."""
-    path, mask, then = (
-        tmp_path / "run.bp",
-        np.arange(600).reshape(20, 30) // 100,
-        {"none": "zstd", "zstd": "none"}[first],
-    )
+    path, mask, then = tmp_path / "run.bp", IDS // 100, {"none": "zstd", "zstd": "none"}[first]
     x = support.smooth((20, 30), support.F32)
 
     def write(lossless: Any, append: bool) -> None:
@@ -1075,89 +1073,53 @@ def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: P
             assert np.abs(step.read("z") - (x + 1j * x)).max() < 2e-3
 
 
-def test_types_cannot_change_by_appending(engine: Any, tmp_path: Path) -> None:
-    """ADIOS2 would read other values, or crash, or not find the file's variables any more."""
-    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
-    first: dict[str, Any] = {"x": x, "mask": np.arange(600).reshape(20, 30), "time": np.float64(0.5), "name": "box"}
-    others = {
-        "x": x.astype(np.float64),
-        "mask": first["mask"].astype(np.int32),
-        "time": np.float32(0.5),
-        "name": np.float64(1),
-    }
-
-    how: dict[str, Any] = {"eb": 1e-3, "engine": engine}
-    support.write_run(path, first, **how)
-    for name, value in others.items():
-        was = "text" if name == "name" else np.asarray(first[name]).dtype.name
-        message = f"'{name}' is {was} in the file, and would be {np.asarray(value).dtype.name} in what is appended"
-        with pytest.raises(cusz_core.ParameterError, match=message):
-            support.write_run(path, {name: value}, **how, append=True)
-    support.write_run(path, first, **how, append=True)
-    with cz.Reader(path) as run:
-        steps = [step for step in run if "x" in step]  # BP4 keeps steps that failed, without variables
-        assert len(steps) == 2
-        for step in steps:
-            assert np.abs(step.read("x") - x).max() <= 1e-3
-            assert np.array_equal(step.read("mask"), first["mask"])
-            assert step.read("name") == "box"
-
-
-GIVEN = {
-    "float32": support.smooth((20, 30), support.F32),
-    "float16": support.smooth((20, 30), support.F32).astype(np.float16),
-    "complex64": support.smooth((20, 30), support.F32).astype(np.complex64),
-    "uint8": np.arange(600).reshape(20, 30).astype(np.uint8),
-    "bool": np.arange(600).reshape(20, 30) % 7 == 0,
+#: What may be put, by names that have the words for it in messages, apart from "one".
+FORMS: dict[str, Any] = {
+    **{kind: X.astype(kind) for kind in ("float64", "float32", "float16", "complex64")},
+    **{kind: IDS.astype(kind) for kind in ("int64", "int32", "uint8")},
+    **{"bool": IDS % 7 == 0, "text": "box", "one float64": np.float64(0.5), "one float32": np.float32(0.5)},
+    **{"one value": 0.5, "1-dim": X[0], "2-dim": X},
 }
 
 
 @pytest.mark.parametrize(
     ("was", "then"),
     [
+        # ADIOS2 would read other values, or crash, or not find the file's variables any more.
+        *[("float32", "float64"), ("int64", "int32"), ("one float64", "one float32"), ("text", "one float64")],
+        # They are stored alike, and a Reader would give back all steps as one of the two: beyond the bound, or not at
+        # all.
         *[("float32", "float16"), ("float16", "float32"), ("uint8", "bool"), ("bool", "uint8")],
         *[("float32", "complex64"), ("complex64", "float32")],
+        # It would not be found, or what was there would be read as zeros, or end the process.
+        *itertools.permutations(["one value", "1-dim", "2-dim"], 2),
     ],
 )
-def test_what_a_variable_was_given_as_cannot_change_by_appending(
-    was: str, then: str, engine: Any, tmp_path: Path
-) -> None:
-    """They are stored alike, and a Reader would give back all steps as one of the two: beyond the bound, or not at
-    all."""
+def test_what_cannot_change_by_appending(was: str, then: str, engine: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
-    with cz.Writer(path, eb=1e-6, engine=engine) as out, out.step():
-        out.put("x", GIVEN[was], dims=("b", "a"))
-    out = cz.Writer(path, eb=1e-6, engine=engine, append=True)
-    message = f"'x' is {was} in the file, and would be {then} in what is appended"
-    if "complex64" in (was, then):
+
+    def write(form: str, append: bool) -> None:
+        with cz.Writer(path, eb=1e-6, engine=engine, append=append) as out, out.step():
+            out.put("x", FORMS[form], dims=("b", "a") if np.ndim(FORMS[form]) == 2 else None)
+
+    write(was, False)
+    words = [form.removeprefix("one ") for form in (was, then)]
+    message = "'x' is .*{}.* in the file, and would be .*{}.* in what is appended".format(*words)
+    if "complex64" in words:
         message = "'x' is of complex numbers, and another one of this name is float32"
-    with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
-        out.put("x", GIVEN[then])
-    with cz.Writer(path, eb=1e-6, engine=engine, append=True) as out, out.step():
-        out.put("x", GIVEN[was], dims=("b", "a"))
+    with pytest.raises(cusz_core.ParameterError, match=message):
+        write(then, True)
+    write(was, True)
     with cz.Reader(path) as run:
-        assert run["x"].attributes == {"dimensions": "b a"}
-        assert len(run) == 2
-        for step in run:
-            assert step.dtype("x") == was
-            assert np.abs(step.read("x").astype(np.complex128) - GIVEN[was]).max() <= 2e-6
-
-
-@pytest.mark.parametrize(("was", "then"), list(itertools.permutations(["one value", "1-dim", "2-dim"], 2)))
-def test_what_is_appended_has_as_many_dimensions(was: str, then: str, engine: Any, tmp_path: Path) -> None:
-    """Otherwise it would not be found, or what was there would be read as zeros, or end the process."""
-    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F64)
-    forms = {"one value": 0.5, "1-dim": x[0], "2-dim": x}
-    support.write_run(path, {"x": forms[was], "y": x}, eb=1e-3, engine=engine)
-    out = cz.Writer(path, eb=1e-3, engine=engine, append=True)
-    message = f"'x' is .*{was}.* in the file, and would be .*{then}.* in what is appended"
-    with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
-        out.put("x", forms[then])
-    support.write_run(path, {"x": forms[was]}, eb=1e-3, engine=engine, append=True)
-    with cz.Reader(path) as run:
-        assert len(run) == 2
-        for step in run:
-            assert np.abs(step.read("x") - forms[was]).max() <= 1e-3
+        assert run["x"].attributes == ({"dimensions": "b a"} if np.ndim(FORMS[was]) == 2 else {})
+        steps = [step for step in run if "x" in step]  # BP4 keeps the step that failed, without variables
+        assert len(steps) == 2
+        for step in steps:
+            if was == "text":
+                assert step.read("x") == "box"
+            else:
+                assert step.dtype("x") == np.asarray(FORMS[was]).dtype
+                assert np.abs(step.read("x").astype(np.complex128) - FORMS[was]).max() <= 2e-6
 
 
 def test_blocks_without_a_place_are_not_continued_by_an_array(engine: Any, tmp_path: Path) -> None:
