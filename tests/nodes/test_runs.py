@@ -175,28 +175,11 @@ def test_clocks_that_differ(clock: Path, start: Callable, tmp_path: Path) -> Non
 
 # ------------------------------------------------------------------------------------------------ devices
 
-PRETEND = """
-import dataclasses, sys
-import cusz_core
-from cusz_core import cli
-from cusz_operator import device
 
-found = [
-    dataclasses.replace(backend, available=True, devices=("GPU A", "GPU B")) if backend.name == "cuda" else backend
-    for backend in cusz_core.devices()
-]
-cusz_core.devices = lambda: found
-device._make_current = lambda number: None
-sys.exit(cli.main(["devices", "--mpi", "--json"]))
-"""
-
-
-def test_ranks_take_the_devices_of_their_node(start: Callable, tmp_path: Path) -> None:
+def test_ranks_take_the_devices_of_their_node(start: Callable) -> None:
     """Three ranks on each of three nodes with two devices: they are counted node by node. 60 s."""
     cluster = start(3)
-    program = tmp_path / "pretend.py"
-    program.write_text(PRETEND, encoding="utf-8")
-    command = cluster.mpirun([sys.executable, program], ranks=3)
+    command = cluster.mpirun(script("two_devices.py", "devices", "--mpi", "--json"), ranks=3)
     command.require(60)
     lines = command.output.splitlines()
     bindings = json.loads("".join(lines[lines.index("[") : lines.index("]") + 1]))

@@ -79,28 +79,8 @@ def test_a_notice_where_ranks_share(launched: pytest.MonkeyPatch, capsys: pytest
 
 # ------------------------------------------------------------------------------------------ cusz devices --mpi
 
-#: The command where every rank sees two devices, and the last one of FAILING ranks cannot ask them their names.
-PRETEND = """
-import dataclasses, os, sys
-from mpi4py import MPI
-import cusz_core
-from cusz_core import cli
-from cusz_operator import device
-
-found = [
-    dataclasses.replace(backend, available=True, devices=("GPU A", "GPU B")) if backend.name == "cuda" else backend
-    for backend in cusz_core.devices()
-]
-
-def devices():
-    if "FAILING" in os.environ and MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
-        raise cusz_core.DeviceError("device 1 cannot be asked its name")
-    return found
-
-cusz_core.devices = devices
-device._make_current = lambda number: None
-sys.exit(cli.main(sys.argv[1:]))
-"""
+#: The command where every rank sees two devices.
+PRETEND = Path(__file__).parent / "ranks" / "two_devices.py"
 
 
 def on_ranks(ranks: int, *words: str | Path) -> list[str | Path]:
@@ -136,7 +116,7 @@ def test_map_of_ranks(ranks: int, cuda: str, program: Callable) -> None:
 @pytest.mark.mpi
 def test_map_of_ranks_with_devices(program: Callable) -> None:
     env = {"CUDA_VISIBLE_DEVICES": "2,5"}
-    done = program(on_ranks(3, "-c", PRETEND), env=env)
+    done = program(on_ranks(3, PRETEND), env=env)
     works_with = [line.partition(" of 3")[2].strip() for line in done.stdout.splitlines()[1:]]
     assert works_with == [
         "CUDA device 0 of CUDA_VISIBLE_DEVICES=2,5, shared by 2 ranks: GPU A",
@@ -144,13 +124,13 @@ def test_map_of_ranks_with_devices(program: Callable) -> None:
         "CUDA device 0 of CUDA_VISIBLE_DEVICES=2,5, shared by 2 ranks: GPU A",
     ]
     assert done.stderr.count("3 ranks on") == 1
-    told = json.loads(program([*on_ranks(3, "-c", PRETEND), "--json"], env=env).stdout)
+    told = json.loads(program([*on_ranks(3, PRETEND), "--json"], env=env).stdout)
     assert [(b["device"], b["sharing"], b["visible"]) for b in told] == [(0, 2, "2,5"), (1, 1, "2,5"), (0, 2, "2,5")]
 
 
 @pytest.mark.mpi
 def test_a_rank_that_cannot_be_bound_is_named_by_all(program: Callable) -> None:
-    done = program(on_ranks(3, "-c", PRETEND), env={"FAILING": "1"}, check=False)
+    done = program(on_ranks(3, PRETEND), env={"FAILING": "1"}, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
     assert "cusz: error: binding ranks to devices: rank 2: device 1 cannot be asked its name" in done.stderr
