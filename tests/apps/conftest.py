@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cusz_operator
 import support
 from support import MPI_ENVIRONMENT
 
@@ -23,8 +24,8 @@ Fields = dict[str, list[np.ndarray]]
 
 @pytest.fixture(scope="session")
 def mpi_environment() -> dict[str, str]:
-    """Lets mpirun start ranks on this machine as root, more of them than cores."""
-    return {**os.environ, **MPI_ENVIRONMENT}
+    """Lets mpirun start ranks on this machine as root, more of them than cores, and programs find the plugin."""
+    return {**os.environ, **MPI_ENVIRONMENT, "ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path())}
 
 
 @pytest.fixture(scope="session")

@@ -31,14 +31,9 @@ def program() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a user who has done what the documentation says."""
     monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cz.plugin_path()))
-    return of_a_program()
-
-
-def of_a_program() -> dict[str, str]:
-    return {"ADIOS2_PLUGIN_PATH": str(cz.plugin_path())}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +41,7 @@ def runs(ranks: Any, program: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """Uncompressed, and compressed as apps/amr.xml says, by other numbers of ranks. To be read alone."""
     folder = tmp_path_factory.mktemp("runs")
     ranks(4, program, folder / "raw.bp", "-", 64, 5)
-    ranks(3, program, folder / "run.bp", CONFIG, 64, 5, env=of_a_program())
+    ranks(3, program, folder / "run.bp", CONFIG, 64, 5)
     return folder / "raw.bp", folder / "run.bp"
 
 
@@ -117,7 +112,6 @@ def test_an_engine_that_writes_ghost_cells_is_noted_before_a_run(engine: str, tm
 def test_what_config_proposes_comes_true(
     ranks: Any,
     program: Path,
-    environment: dict[str, str],
     runs: tuple[Path, Path],
     predictor: str,
     tmp_path: Path,
@@ -131,7 +125,7 @@ def test_what_config_proposes_comes_true(
     assert [line.split()[0] for line in err.splitlines() if " of each" in line][-2:] == ["level0/rho", "level1/rho"]
     told = dict(zip(re.findall(r'variable name="(.*?)"', out), re.findall(r"ratio ([\d.e+]+)", out), strict=True))
     assert sorted(told) == [f"level{level}/{field}" for level in (0, 1) for field in FIELDS]
-    ranks(4, program, tmp_path / "own.bp", tmp_path / "own.xml", 64, 5, env=environment)
+    ranks(4, program, tmp_path / "own.bp", tmp_path / "own.xml", 64, 5)
     report = cz.check(tmp_path / "own.bp", tmp_path / "own.xml")
     assert report.problems == []
     assert {v.name: v.ratio for v in report.variables if v.ratio} == {
@@ -140,23 +134,19 @@ def test_what_config_proposes_comes_true(
 
 
 @pytest.mark.full
-def test_a_level_that_was_forgotten_is_named(
-    ranks: Any, program: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_level_that_was_forgotten_is_named(ranks: Any, program: Path, tmp_path: Path) -> None:
     text = CONFIG.read_text(encoding="utf-8").replace('"level1/rho"', '"level7/rho"')
     (tmp_path / "own.xml").write_text(text, encoding="utf-8")
-    ranks(2, program, tmp_path / "run.bp", tmp_path / "own.xml", 32, 2, env=environment)
+    ranks(2, program, tmp_path / "run.bp", tmp_path / "own.xml", 32, 2)
     report = cz.check(tmp_path / "run.bp", tmp_path / "own.xml")
     assert any("variable 'level1/rho' is not compressed; level{0,7}/rho are" in text for text in report.warnings)
 
 
 @pytest.mark.parametrize("before", [1, 5])
-def test_a_restart_on_another_number_of_ranks(
-    ranks: Any, program: Path, environment: dict[str, str], before: int, tmp_path: Path
-) -> None:
+def test_a_restart_on_another_number_of_ranks(ranks: Any, program: Path, before: int, tmp_path: Path) -> None:
     """Some ranks have no boxes there: the coarse level has one, the finer one eight."""
-    ranks(before, program, tmp_path / "first.bp", CONFIG, 32, 2, env=environment)
-    done = ranks(3, program, tmp_path / "second.bp", CONFIG, 32, 2, tmp_path / "first.bp", env=environment)
+    ranks(before, program, tmp_path / "first.bp", CONFIG, 32, 2)
+    done = ranks(3, program, tmp_path / "second.bp", CONFIG, 32, 2, tmp_path / "first.bp")
     (within,) = re.findall(r"restart after step 1 .* are within (\S+) of their values", done.stdout)
     assert 0 < float(within) <= 1e-3
     with cz.Reader(tmp_path / "second.bp") as run:
@@ -164,9 +154,7 @@ def test_a_restart_on_another_number_of_ranks(
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_restart_finds_values_that_were_lost(
-    ranks: Any, program: Path, environment: dict[str, str], n: int, tmp_path: Path
-) -> None:
+def test_a_restart_finds_values_that_were_lost(ranks: Any, program: Path, n: int, tmp_path: Path) -> None:
     """NaN in one box of one rank, among values that are right."""
     import adios2
 
