@@ -485,14 +485,9 @@ def test_an_operation_for_one_value_of_each_rank(engine: str, tmp_path: Path) ->
     """ADIOS2 reads it as a global array with a block of one value for each."""
     xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
     xml.write_text(config(f'<engine type="{engine}"/>' + compressed("own")), encoding="utf-8")
-    adios = adios2.Adios(str(xml))
-    io = adios.declare_io("simulation")
-    value = io.define_variable("own", np.zeros(1), [adios2.LocalValueDim], [], [])
-    out = io.open(str(run), adios2.Mode.Write)
-    out.begin_step()
-    out.put(value, np.ones(1), adios2.Mode.Sync)
-    out.end_step()
-    out.close()
+    with Program(run, None, io="simulation", configuration=xml) as out, out.step():
+        value = out.io.define_variable("own", np.zeros(1), [adios2.LocalValueDim], [], [])
+        out.engine.put(value, np.ones(1), adios2.Mode.Sync)
     (problem,) = cusz_operator.check(run, xml).problems
     assert "1 of 1 blocks are not compressed" in problem
     assert "LocalValueDim" in problem or "a single value, which no operator compresses" in problem
@@ -635,21 +630,11 @@ def test_one_of_several_ios(tmp_path: Path) -> None:
     assert "there is no variable 'P'" in problem
 
 
-def test_blocks_that_were_lost(tmp_path: Path, python: Callable) -> None:
-    code = """
-import sys
-import adios2, numpy as np, cusz_operator
-io = adios2.Adios().declare_io("output")
-io.set_parameters({"StatsLevel": "0"})
-T = io.define_variable("T", np.zeros(1), [1000], [0], [1000])
-T.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
-engine = io.open(sys.argv[1], adios2.Mode.Write)
-engine.begin_step()
-engine.impl.Put(T.impl, 4096, adios2.Mode.Sync)  # nothing lies at this address
-engine.end_step()
-engine.close()
-"""
-    python(code, tmp_path / "run.bp")
+def test_blocks_that_were_lost(tmp_path: Path) -> None:
+    with Program(tmp_path / "run.bp", StatsLevel="0") as out, out.step():
+        variable = out.io.define_variable("T", np.zeros(1), [1000], [0], [1000])
+        variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
+        out.engine.impl.Put(variable.impl, 4096, adios2.Mode.Sync)  # nothing lies at this address
     (problem,) = cusz_operator.check(tmp_path / "run.bp").problems
     assert "variable 'T': block 0 of step 0: lost when it was written" in problem
 

@@ -23,6 +23,8 @@ from cusz_core.cli import main
 from cusz_operator.inspecting.variables import Asked
 
 pytest.importorskip("adios2")
+from other_program import Program
+
 COMPRESSED = ("U", "V", "W", "X")
 X = support.smooth((40, 50, 30), support.F32)
 
@@ -392,20 +394,10 @@ def test_values_that_are_stored_exactly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mode", "goal"), [("psnr", 60), ("ratio", 8)])
 def test_the_plugin_seeks_a_bound_for_every_block(mode: Any, goal: float, engine: Any, tmp_path: Path) -> None:
-    adios2 = pytest.importorskip("adios2")
     parts = [X[:20], X[20:] * np.float32(100)]
-    adios = adios2.Adios()
-    io = adios.declare_io("plugin")
-    io.set_engine(engine)
-    variable = io.define_variable("x", X, X.shape, [0, 0, 0], X.shape)
-    variable.add_operation(cz.define_operator(adios, goal, mode, predictor="lorenzo"))
-    with adios2.Stream(io, str(tmp_path / "run.bp"), "w") as stream:
-        stream.begin_step()
+    with Program(tmp_path / "run.bp", engine) as out, out.step():
         for start, part in zip((0, 20), parts, strict=True):
-            variable.set_selection([[start, 0, 0], list(part.shape)])
-            stream.write(variable, part)
-            stream.engine.perform_puts()
-        stream.end_step()
+            out.put("x", part, X.shape, (start, 0, 0), goal, mode=mode, predictor="lorenzo")
     with cz.Reader(tmp_path / "run.bp") as run:
         whole = run[0].read("x")
     blocks = list(cz.inspect_bp(tmp_path / "run.bp"))
@@ -418,24 +410,11 @@ def test_the_plugin_seeks_a_bound_for_every_block(mode: Any, goal: float, engine
         assert goal <= reached < (goal + 1 if mode == "psnr" else 1.05 * goal)
 
 
-def test_the_plugin_stores_what_cannot_reach_a_ratio(python: Callable, tmp_path: Path) -> None:
-    done = python(
-        """
-import sys
-import adios2, numpy as np
-import cusz_operator as cz
-x = np.random.default_rng(0).integers(-2**30, 2**30, 4000).astype(np.float32)
-adios = adios2.Adios()
-io = adios.declare_io("plugin")
-variable = io.define_variable("x", x, x.shape, [0], x.shape)
-variable.add_operation(cz.define_operator(adios, 1000, "ratio"))
-with adios2.Stream(io, sys.argv[1], "w") as stream:
-    stream.begin_step()
-    stream.write(variable, x)
-    stream.end_step()
-with cz.Reader(sys.argv[1]) as run:
-    assert np.array_equal(run[0].read("x"), x)
-""",
-        tmp_path / "run.bp",
-    )
-    assert "is stored raw: bad parameter: ratio is 1000; the best found for this field is " in done.stderr
+def test_the_plugin_stores_what_cannot_reach_a_ratio(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).integers(-(2**30), 2**30, 4000).astype(np.float32)
+    with Program(tmp_path / "run.bp") as out, out.step():
+        out.put("integers", x, eb=1000, mode="ratio")
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert np.array_equal(run[0].read("integers"), x)
+    told = capfd.readouterr().err
+    assert "is stored raw: bad parameter: ratio is 1000; the best found for this field is " in told

@@ -297,24 +297,12 @@ def test_a_step_without_a_bound_is_not_said_to_keep_one(tmp_path: Path) -> None:
             for n in range(2):
                 with out.step():
                     out.put("u", X + n, eb=eb)
-    append(tmp_path / "first.bp", X + 5)
-    append(tmp_path / "exact.bp", X)
+    for name, field in (("first.bp", X + 5), ("exact.bp", X)):
+        with Program(tmp_path / name, "BP4", mode="Append") as out, out.step():
+            out.put("u", field)
     page = report.make(tmp_path / "first.bp", tmp_path / "exact.bp")
     assert page.kept.startswith(f"Every one of the {2 * X.size} values that have a bound, of 1 compressed variable, ")
     assert page.notes == [f"u: not compressed, yet {X.size} values differ from the original, at steps 2"]
-
-
-def append(path: Path, field: np.ndarray) -> None:
-    """Adds a step without the operator."""
-    adios2 = pytest.importorskip("adios2")
-    io = adios2.Adios().declare_io("more")
-    io.set_engine("BP4")
-    variable = io.define_variable("u", field, field.shape, [0] * field.ndim, field.shape)
-    engine = io.open(str(path), adios2.Mode.Append)
-    engine.begin_step()
-    engine.put(variable, field, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
 
 
 def test_blocks_that_overlap_with_bounds_relative_to_every_value(tmp_path: Path) -> None:
