@@ -295,8 +295,9 @@ def test_large_integers_that_are_apart(apart: int, kind: str, tmp_path: Path) ->
     for name, values in (("a", ids), ("b", others)):
         support.write_run(tmp_path / f"{name}.bp", {"ids": values})
     for first, second in (("a", "b"), ("b", "a")):
-        (found,) = cz.compare_runs(tmp_path / f"{first}.bp", tmp_path / f"{second}.bp", eb=0.5)
-        assert (found.different, found.beyond) == (1, 1)
+        for eb, beyond in ((0.5, 1), (math.nextafter(apart, 0), 1), (float(apart), 0)):
+            (found,) = cz.compare_runs(tmp_path / f"{first}.bp", tmp_path / f"{second}.bp", eb=eb)
+            assert (found.different, found.beyond) == (1, beyond)
         assert (found.largest, found.at) == (float(apart), (2, 3))
         assert found.psnr < math.inf
 

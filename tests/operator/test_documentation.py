@@ -36,7 +36,7 @@ def examples(language: str, text: str = TEXT) -> list[str]:
 
 def test_every_parameter_is_told() -> None:
     rows = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
-    for key in TABLE:
+    for key in (*TABLE, "accuracy", "tolerance", "order"):
         assert any(f"`{key}`" in row for row in rows), key
 
 
@@ -137,11 +137,6 @@ def test_cpp(program: Callable, programs: Path, tmp_path: Path) -> None:
     program(["sh", "-c", f"cd '{tmp_path}' && build/example"])
     (block,) = cusz_operator.inspect_bp(tmp_path / "run.bp")
     assert block["kind"] == "tiled"
-
-
-def test_every_parameter_is_described() -> None:
-    for name in ("accuracy", "tolerance", "eb", "mode", "fill", "order", "bins", "backend", "threads"):
-        assert f"`{name}`" in TEXT
 
 
 @pytest.mark.parametrize("package", [cusz_core, cusz_operator])

@@ -100,6 +100,7 @@ from cusz_operator import PluginError
 calls = [
     cusz_operator.plugin_path,
     lambda: cusz_operator.inspect_bp(sys.argv[1]),
+    lambda: cusz_operator.Reader(sys.argv[1]),
     lambda: cusz_operator.define_operator(__import__("adios2").Adios(), eb=1e-3),
 ]
 for call in calls:
@@ -117,12 +118,12 @@ def test_package_without_plugin(file: Path, python: Callable, tmp_path: Path) ->
     site = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
 
     done = python(WITHOUT_PLUGIN, file, env={"PYTHONPATH": site, **nowhere(tmp_path)})
-    assert done.stdout.count("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of") == 3
+    assert done.stdout.count("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of") == 4
     assert str(tmp_path / "empty") in done.stdout
 
     # A folder that is on ADIOS2_PLUGIN_PATH will do.
     done = python(WITHOUT_PLUGIN, file, env={"PYTHONPATH": site})
-    assert done.stdout.count("went well") == 3
+    assert done.stdout.count("went well") == 4
 
 
 def test_two_copies_of_the_plugin_are_refused(file: Path, python: Callable, tmp_path: Path) -> None:

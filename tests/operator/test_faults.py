@@ -643,18 +643,13 @@ except cusz_core.CuszError as error:
 
 @pytest.mark.full
 def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_path: Path) -> None:
-    """No plugin at all; none where ADIOS2 looks for it; another copy of it. Archives in BP5 are read without it."""
+    """None where ADIOS2 looks for it, or another copy of it. Archives in BP5 are read without it."""
     path, other = tmp_path / "run.bp", tmp_path / "bp5.bp"
     mpirun(1, "faults.py", "steps", path, "BP4", "1", timeout=60)
     mpirun(1, "faults.py", "steps", other, "BP5", "1", timeout=60)
-    package = Path(cz.__file__).parent
-    for folder in ("site", "empty", "copy"):
+    for folder in ("empty", "copy"):
         (tmp_path / folder).mkdir()
-    shutil.copytree(package, tmp_path / "site" / package.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(cz.plugin_path() / "libcusz_operator.so", tmp_path / "copy")
-    no_plugin = {"PYTHONPATH": str(tmp_path / "site"), "ADIOS2_PLUGIN_PATH": str(tmp_path / "empty")}
-    done = python(READ_WITH, path, tmp_path / "empty", env=no_plugin)
-    assert done.stdout.startswith("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of")
     table, error = python(READ_WITH, path, tmp_path / "empty").stdout.split("\n", 1)
     assert table == "[[12, 500]]"
     assert "CuszError: " in error
