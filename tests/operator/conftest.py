@@ -303,7 +303,8 @@ print("absent" if not present else "device" if library.cusz_device_count(None) >
 @pytest.fixture(scope="session")
 def simulated_device(simt_build: Path, simt_environment: dict[str, str]) -> Device:
     """A build of the compressor whose CUDA runtime runs kernels on the CPU. Its memory is hidden from the host."""
-    return Device(str(simt_build / "lib" / "libcusz_core.so.0"), simt_environment, True)
+    env = {**simt_environment, "PYTHONPATH": os.pathsep.join([simt_environment["PYTHONPATH"], str(RANKS)])}
+    return Device(str(simt_build / "lib" / "libcusz_core.so.0"), env, True)
 
 
 @pytest.fixture(scope="session")

@@ -67,14 +67,9 @@ def test_blocks_that_cannot_be_read(dtype: Any, tmp_path: Path) -> None:
     """They are lost, in as little room."""
     path, unreadable = tmp_path / "run.bp", 4096
     with Program(path, "BP4", io="OutputOfSimu", StatsLevel="0") as out:
-        variable = out.io.define_variable("x", np.zeros(1, dtype), [1], [0], [1])
-        plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "0"}
-        variable.add_operation(out.adios.define_operator("cusz", "plugin", plugin))
         for size in SIZES:
             with out.step():
-                variable.set_shape([size])
-                variable.set_selection([[0], [size]])
-                out.engine.impl.Put(variable.impl, unreadable, adios2.Mode.Sync)
+                out.put("x", np.zeros(size, dtype), eb=0.0, address=unreadable)
     blocks = list(cz.inspect_bp(path))
     assert [block["raw_bytes"] for block in blocks] == [size * np.dtype(dtype).itemsize for size in SIZES]
     assert {block["kind"] for block in blocks} == {"lost"}

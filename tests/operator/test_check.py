@@ -632,9 +632,7 @@ def test_one_of_several_ios(tmp_path: Path) -> None:
 
 def test_blocks_that_were_lost(tmp_path: Path) -> None:
     with Program(tmp_path / "run.bp", StatsLevel="0") as out, out.step():
-        variable = out.io.define_variable("T", np.zeros(1), [1000], [0], [1000])
-        variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
-        out.engine.impl.Put(variable.impl, 4096, adios2.Mode.Sync)  # nothing lies at this address
+        out.put("T", np.zeros(1000), eb=1e-3, address=4096)  # where nothing lies
     (problem,) = cusz_operator.check(tmp_path / "run.bp").problems
     assert "variable 'T': block 0 of step 0: lost when it was written" in problem
 

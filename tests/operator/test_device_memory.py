@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import cusz_operator
@@ -23,9 +23,8 @@ def messages_of(stderr: str) -> list[str]:
 
 UNREADABLE = """
 import ctypes, mmap, sys
-import adios2
-import numpy as np
 import support
+from other_program import Program
 
 file, engine_type = sys.argv[1:]
 field = support.smooth((64, 128), support.F32)
@@ -36,28 +35,14 @@ libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 address = libc.mmap(None, field.nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
 libc.mprotect(address + field.nbytes // 2, field.nbytes // 2, 0)
 
-io = adios2.Adios().declare_io("output")
-io.set_engine(engine_type)
-io.set_parameters({"StatsLevel": "0"})
 places = {"low": 4096, "odd": 4097, "half": address, "good": None}
-engine = io.open(file, adios2.Mode.Write)
-for step in range(2):
-    engine.begin_step()
-    for dtype in support.DTYPES:
-        values = field.astype(dtype)[: 64 // (dtype.itemsize // 4)]  # all of the same bytes
-        for name, place in places.items():
-            name += dtype.name
-            variable = io.inquire_variable(name)
-            if variable is None or not step:
-                variable = io.define_variable(name, values, values.shape, [0, 0], values.shape)
-                plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
-                variable.add_operation_string("plugin", plugin)
-            if place is None:
-                engine.put(variable, values, adios2.Mode.Sync)
-            else:
-                engine.impl.Put(variable.impl, place, adios2.Mode.Sync)
-    engine.end_step()
-engine.close()
+with Program(file, engine_type, StatsLevel="0") as out:
+    for step in range(2):
+        with out.step():
+            for dtype in support.DTYPES:
+                values = field.astype(dtype)[: 64 // (dtype.itemsize // 4)]  # all of the same bytes
+                for name, place in places.items():
+                    out.put(name + dtype.name, values, eb=1e-3, address=place)
 print("closed")
 """
 
@@ -67,21 +52,16 @@ import adios2
 import numpy as np
 import support
 
-io = adios2.Adios().declare_io("input")
-engine = io.open(sys.argv[1], adios2.Mode.Read)
-for step in range(2):
-    engine.begin_step()
-    for dtype in support.DTYPES:
-        values = support.smooth((64, 128), support.F32).astype(dtype)[: 64 // (dtype.itemsize // 4)]
-        for name in ("low", "odd", "half", "good"):
-            got = np.zeros_like(values)
-            engine.get(io.inquire_variable(name + dtype.name), got, adios2.Mode.Sync)
-            if name == "good":
-                assert not support.violations(values, got, 1e-3)
-            else:
-                assert np.isnan(got).all(), name
-    engine.end_step()
-engine.close()
+with adios2.FileReader(sys.argv[1]) as run:
+    for step in range(2):
+        for dtype in support.DTYPES:
+            values = support.smooth((64, 128), support.F32).astype(dtype)[: 64 // (dtype.itemsize // 4)]
+            for name in ("low", "odd", "half", "good"):
+                got = run.read(name + dtype.name, step_selection=[step, 1]).reshape(values.shape)
+                if name == "good":
+                    assert not support.violations(values, got, 1e-3)
+                else:
+                    assert np.isnan(got).all(), name
 print("closed")
 """
 
@@ -194,6 +174,7 @@ import sys
 import adios2
 import numpy as np
 import support
+from other_program import Program
 
 file, engine_type, backend, predictor, *places = sys.argv[1:]
 fields = {}
@@ -204,39 +185,21 @@ for dtype in support.DTYPES:
     fields[f"one{dtype.name}"] = np.ones((1, 1), dtype)
     fields[f"empty{dtype.name}"] = np.empty((0, 7), dtype)
 
-io = adios2.Adios().declare_io("output")
-io.set_engine(engine_type)
-io.set_parameters({"StatsLevel": "0"})
-engine = io.open(file, adios2.Mode.Write)
-engine.begin_step()
-for name, field in fields.items():
-    for mode in ("abs", "rel"):
-        for place in places:
-            variable = io.define_variable(f"{name} {mode} {place}", field, field.shape, [0] * field.ndim, field.shape)
-            plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3", "mode": mode}
-            plugin["predictor"] = predictor
-            variable.add_operation_string("plugin", {**plugin, "backend": backend if place != "reference" else "cpu"})
-            if place in ("device", "lost"):
-                engine.impl.Put(variable.impl, on_device(field), adios2.Mode.Sync)
-            else:
-                engine.put(variable, field, adios2.Mode.Sync)
-engine.end_step()
-engine.close()
+every = [(name, mode, place) for name in fields for mode in ("abs", "rel") for place in places]
+with Program(file, engine_type, StatsLevel="0") as out, out.step():
+    for name, mode, place in every:
+        given = {"mode": mode, "predictor": predictor, "backend": backend if place != "reference" else "cpu"}
+        address = on_device(fields[name]) if place in ("device", "lost") else None
+        out.put(f"{name} {mode} {place}", fields[name], eb=1e-3, address=address, **given)
 
-io = adios2.Adios().declare_io("input")
-engine = io.open(file, adios2.Mode.Read)
-engine.begin_step()
-for name, field in fields.items():
-    for mode in ("abs", "rel"):
-        for place in places:
-            if field.size == 0:
-                continue
-            got = np.zeros_like(field)
-            engine.get(io.inquire_variable(f"{name} {mode} {place}"), got, adios2.Mode.Sync)
-            bound = support.absolute_bound(field, 1e-3, mode)
-            assert np.isnan(got).all() if place == "lost" else not support.violations(field, got, bound), (name, place)
-engine.end_step()
-engine.close()
+with adios2.FileReader(file) as run:
+    for name, mode, place in every:
+        field = fields[name]
+        if field.size == 0:
+            continue
+        got = run.read(f"{name} {mode} {place}").reshape(field.shape)
+        bound = support.absolute_bound(field, 1e-3, mode)
+        assert np.isnan(got).all() if place == "lost" else not support.violations(field, got, bound), (name, place)
 print("closed")
 """
 
@@ -245,21 +208,17 @@ def archives(file: Path) -> dict[str, bytes]:
     """The archive of every variable, by its name."""
     adios2 = pytest.importorskip("adios2")
     plugin, found = Plugin(), {}
-    io = adios2.Adios().declare_io("archives")
-    engine = io.open(str(file), adios2.Mode.Read)
-    engine.begin_step()
-    for name, description in io.available_variables().items():
-        shape = [int(extent) for extent in description["Shape"].split(",")]
-        target = np.zeros(shape, {"float": np.float32, "double": np.float64}[description["Type"]])
-        if target.size:
-            variable = io.inquire_variable(name)
-            archive = plugin.capture(
-                name, target.nbytes + 48, lambda v=variable, t=target: engine.get(v, t, adios2.Mode.Sync)
-            )
-            assert archive is not None
-            found[name] = archive.tobytes()
-    engine.end_step()
-    engine.close()
+    with adios2.FileReader(str(file)) as run:
+        for name, description in run.available_variables().items():
+
+            def read(name: str = name) -> None:
+                run.read(name)
+
+            n = math.prod(int(extent) for extent in description["Shape"].split(","))
+            if n:
+                archive = plugin.capture(name, 8 * n + 48, read)
+                assert archive is not None
+                found[name] = archive.tobytes()
     return found
 
 
@@ -368,19 +327,12 @@ import adios2
 import numpy as np
 import cusz_operator
 import support
+from other_program import Program
 
 file, engine_type = sys.argv[1:]
 field = support.smooth((40, 50), support.F64)
-io = adios2.Adios().declare_io("output")
-io.set_engine(engine_type)
-io.set_parameters({"StatsLevel": "0"})
-variable = io.define_variable("T", field, field.shape, [0, 0], field.shape)
-variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
-engine = io.open(file, adios2.Mode.Write)
-engine.begin_step()
-engine.impl.Put(variable.impl, on_device(np.frombuffer(bytes(4) + field.tobytes(), np.uint8)) + 4, adios2.Mode.Sync)
-engine.end_step()
-engine.close()
+with Program(file, engine_type, StatsLevel="0") as out, out.step():
+    out.put("T", field, eb=1e-3, address=on_device(np.frombuffer(bytes(4) + field.tobytes(), np.uint8)) + 4)
 with adios2.FileReader(file) as run:
     assert run.read("T").tobytes() == field.tobytes()
 (block,) = cusz_operator.inspect_bp(file)

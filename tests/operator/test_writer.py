@@ -307,9 +307,9 @@ def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_settings_by_patterns_of_names(tmp_path: Path) -> None:
     """A name of its own comes before patterns, and of these the first that fits."""
     x = support.smooth((20, 30), support.F64)
-    own = {"level*/rho": {"eb": 0.1}, "level[!0]/*": {"eb": 0.2}, "level1/rho": {"eb": 0.3}, "[x]": {"eb": 0.4}}
+    own: dict[str, Any] = {"level*/rho": {"eb": 0.1}, "level[!0]/*": {"eb": 0.2}, "level1/rho": {"eb": 0.3}}
+    own |= {"[x]": {"eb": 0.4}, "relative": {"eb": 1e-2, "mode": "rel"}}
     expected = {"level0/rho": 0.1, "level1/rho": 0.3, "level2/u": 0.2, "level0/u": 1e-3, "[x]": 0.4, "Level2/u": 1e-3}
-    own["relative"] = {"eb": 1e-2, "mode": "rel"}
     expected["relative"] = support.absolute_bound(x, 1e-2, "rel")
     support.write_run(tmp_path / "run.bp", dict.fromkeys(expected, x), eb=1e-3, variables=own)
     assert {b["variable"]: b["eb_abs"] for b in cz.inspect_bp(tmp_path / "run.bp")} == expected

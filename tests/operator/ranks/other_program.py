@@ -45,9 +45,9 @@ class Program:
         self._alive.clear()
 
     def put(self, name: str, block: Any, shape: Any = None, start: Any = None, eb: float | None = None,
-            **parameters: Any) -> None:  # fmt: skip
+            address: int | None = None, **parameters: Any) -> None:  # fmt: skip
         """As that of a Writer. The bound and parameters are those of the first put of a variable; without a bound it is
-        not compressed. With shape=() blocks have no place."""
+        not compressed. With shape=() blocks have no place. With an address, the values are those that lie there."""
         is_value = isinstance(block, str) or np.ndim(block) == 0
         if not isinstance(block, str):
             block = np.ascontiguousarray(np.atleast_1d(block))
@@ -64,6 +64,9 @@ class Program:
             if shape:
                 self.variables[name].set_shape(shape)
             self.variables[name].set_selection([zeros if start is None else list(start), count])
+        if address is not None:
+            self.engine.impl.Put(self.variables[name].impl, address, self.how)
+            return
         self._alive.append(block)
         self.engine.put(self.variables[name], block, self.how)
 
