@@ -181,6 +181,7 @@ def test_a_rank_that_fails_anywhere(
     if not overlap:  # then what follows fails the next step
         in_all |= {"spans_from", "bounds_of", "compress", "parts_of", "in_one", "totals_of"}
         assert found["sample"] == found["_in_units"] == {"sought"}
+        assert ("find" in found) == (victim == 0)  # which seeks for all
     assert {name: found.get(name) for name in in_all} == dict.fromkeys(in_all, every)
     changed = {"arrays_of", "values_of", "Layout", "digest"} | ({"rows_of", "first_overlap"} if ranks > 1 else set())
     assert changed <= found.keys()

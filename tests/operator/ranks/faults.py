@@ -373,6 +373,7 @@ ANYWHERE: dict[str, tuple[Any, str]] = {
     "spans_from": (agreement, "spans_from"),
     "bounds_of": (agreement, "bounds_of"),
     "compress": (compression.Compressor, "compress"),
+    "find": (tuning.Search, "find"),
     "estimate": (tuning.Search, "estimate"),
     "sample": (tuning, "sample"),
     "_in_units": (control, "_in_units"),
