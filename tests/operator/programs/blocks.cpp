@@ -39,6 +39,17 @@ std::size_t product(const Dims& dims) {
     return n;
 }
 
+// Index, in an array of extents `memory`, of value number i of a box that begins at `start`.
+std::size_t place_of(std::size_t i, const Dims& box, const Dims& start, const Dims& memory) {
+    std::size_t place = 0, stride = 1;
+    for (std::size_t d = box.size(); d-- > 0;) {
+        place += (i % box[d] + start[d]) * stride;
+        i /= box[d];
+        stride *= memory[d];
+    }
+    return place;
+}
+
 template <class T>
 std::string type_name() {
     return sizeof(T) == 4 ? "f32" : "f64";
@@ -77,15 +88,7 @@ void ghosts(const std::string& path, const std::string& engine_type, const Dims&
     }
     // Index of every interior cell in memory, in the interior's order.
     std::vector<std::size_t> cells;
-    for (std::size_t i = 0; i < product(interior); ++i) {
-        std::size_t rest = i, place = 0, stride = 1;
-        for (std::size_t d = interior.size(); d-- > 0;) {
-            place += (rest % interior[d] + ghost[d]) * stride;
-            rest /= interior[d];
-            stride *= memory[d];
-        }
-        cells.push_back(place);
-    }
+    for (std::size_t i = 0; i < product(interior); ++i) cells.push_back(place_of(i, interior, ghost, memory));
 
     adios2::ADIOS adios;
     adios2::IO out = adios.DeclareIO("out");
@@ -119,15 +122,8 @@ void ghosts(const std::string& path, const std::string& engine_type, const Dims&
         }
         v.SetSelection({start, count});
         std::vector<T> part(product(count)), expected_part;
-        for (std::size_t i = 0; i < part.size(); ++i) {
-            std::size_t rest = i, place = 0, stride = 1;
-            for (std::size_t d = interior.size(); d-- > 0;) {
-                place += (rest % count[d] + start[d]) * stride;
-                rest /= count[d];
-                stride *= interior[d];
-            }
-            expected_part.push_back(expected[place]);
-        }
+        for (std::size_t i = 0; i < part.size(); ++i)
+            expected_part.push_back(expected[place_of(i, count, start, interior)]);
         reader.Get(v, part.data(), adios2::Mode::Sync);
         compare(expected_part, part, bound, path + " (part)");
         reader.EndStep();
