@@ -110,19 +110,6 @@ def test_opening_fails_on_all_ranks(mpirun: Callable, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.mpi
-def test_names_that_differ_between_ranks(mpirun: Callable, tmp_path: Path) -> None:
-    """No fault: a rank need not put every variable. Each is in the file, with the blocks that it has."""
-    path = tmp_path / "run.bp"
-    mpirun(3, "faults.py", "names", path, "BP5", timeout=60)
-    with cz.Reader(path) as run:
-        assert run[0].variables == ["U", "other"]
-        assert run[0].blocks("U")["rank"].tolist() == [0, 1]
-        assert run[0].blocks("other")["rank"].tolist() == [2]
-        part = faults.rows(2, 3)
-        assert not support.violations(faults.field("U", 0)[part], run[0].read("other")[part], faults.EB)
-
-
 #: What a rank says that leaves the program, and what others say whom it leaves behind.
 LEFT = {
     "exit 0": ("left 0", "rank 1 closed the Writer while others ended a step"),

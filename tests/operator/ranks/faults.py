@@ -185,13 +185,14 @@ def fail(log: Log, comm: Any, path: str, engine: Any, *wheres: str) -> None:
     log.line("closed")
 
 
-def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
-    """A step in which the last rank puts another variable than the others."""
-    part = rows(comm.rank, comm.size)
-    with cz.Writer(path, comm, eb=EB, engine=engine) as out, out.step():
-        name = "U" if comm.rank < comm.size - 1 else "other"
-        out.put(name, field("U", 0)[part], SHAPE, (part.start, 0))
-    log.line("closed")
+def other_ranks(log: Log, comm: Any, path: str, engine: Any) -> None:
+    """A step of each of several Writers, to which other ranks put a variable."""
+    x = support.smooth((4, 5), support.F32)
+    for number, variables in enumerate([{"a": [0, 1, 2], "b": [0, 1, 2]}, {"a": [1]}, {"b": [1, 2], "c": [0]}]):
+        with cz.Writer(path, comm, eb=EB, engine=engine, append=number > 0) as out, out.step():
+            for name, ranks in variables.items():
+                if comm.rank in ranks:
+                    out.put(name, x, (4 * comm.size, 5), (4 * comm.rank, 0))
 
 
 #: What ends a program.
@@ -434,7 +435,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "anywhere": anywhere,
     "receive": receive,
     "fail": fail,
-    "names": other_names,
+    "other ranks": other_ranks,
     "leave": leave,
     "fill": fill,
     "open": open_wrongly,
