@@ -149,8 +149,7 @@ import support
 field = support.smooth((20, 30, 40), support.F32)
 for engine in ("BP5", "BP4"):
     path = f"{sys.argv[1]}/{engine}.bp"
-    with cusz_operator.Writer(path, None, eb=1e-3, engine=engine) as out, out.step():
-        out.put("U", field)
+    support.write_run(path, {"U": field}, eb=1e-3, engine=engine)
     with cusz_operator.Reader(path, None) as run:
         print(engine, support.violations(field, run[0].read("U"), 1e-3))
     with adios2.FileReader(path) as run:

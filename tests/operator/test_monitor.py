@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import support
+
 APP = Path(__file__).resolve().parents[2] / "apps" / "insitu_monitor.py"
 
 pytest.importorskip("adios2")
@@ -51,17 +53,10 @@ def test_a_file(mpirun: Callable, tmp_path: Path) -> None:
 
 def test_whatever_is_in_a_file(mpirun: Callable, tmp_path: Path) -> None:
     """Arrays of real numbers are watched, whatever their names; single values, texts and complex numbers left out."""
-    import cusz_operator as cz
-
     field = np.linspace(0, 1, 4096, dtype=np.float32).reshape(16, 16, 16)
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
-        out.put("time", 0.1)
-        out.put("step", 7)
-        out.put("title", "a run")
-        out.put("wave", np.exp(1j * field))
-        out.put("level0/rho", field)
-        out.put("count", np.arange(12).reshape(3, 4))
-        out.put("mask", field > 0.5)
+    others = {"time": 0.1, "step": 7, "title": "a run", "wave": np.exp(1j * field)}
+    arrays = {"level0/rho": field, "count": np.arange(12).reshape(3, 4), "mask": field > 0.5}
+    support.write_run(tmp_path / "run.bp", {**others, **arrays}, eb=1e-3)
     command = (str(APP), tmp_path / "run.bp", "--engine", "BP5", "--out", tmp_path / "seen")
     mpirun(2, *command, timeout=60)
     with open(tmp_path / "seen" / "statistics.csv", newline="") as file:

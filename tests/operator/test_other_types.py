@@ -83,17 +83,13 @@ def test_single_values(engine: Any, tmp_path: Path) -> None:
         "0-d": np.array(3, np.int16),
         "half": np.float16(0.5),
     }
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
-        for n in range(2):
-            with out.step():
-                out.put("T", X)
-                for name, value in values.items():
-                    out.put(name, value if isinstance(value, (str, bool)) else value * (n + 1))
+    twice = {name: value if isinstance(value, (str, bool)) else 2 * value for name, value in values.items()}
+    support.write_run(tmp_path / "run.bp", {"T": X, **values}, {"T": X, **twice}, eb=1e-3, engine=engine)
     with cz.Reader(tmp_path / "run.bp") as run:
-        for step in run:
-            for name, value in values.items():
+        for step, expected in zip(run, (values, twice), strict=True):
+            for name, value in expected.items():
                 assert step.shape(name) == ()
-                assert step.read(name) == (value if isinstance(value, (str, bool)) else value * (step.index + 1))
+                assert step.read(name) == value
         with pytest.raises(cusz_core.ParameterError, match="'time' is one value: it has no blocks"):
             run[0].blocks("time")
         assert [str(run[0].dtype(name)) for name in ("time", "n", "f32", "c")] == [

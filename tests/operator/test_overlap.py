@@ -89,10 +89,7 @@ def test_nothing_is_written_before_the_next_step_ends(tmp_path: Path) -> None:
 def test_steps_without_variables_and_none_at_all(tmp_path: Path) -> None:
     for n in (0, 1, 2):
         for overlap in (False, True):
-            with cz.Writer(tmp_path / f"{n}{overlap}.bp", eb=1e-3, overlap=overlap) as out:
-                for _ in range(n):
-                    with out.step():
-                        pass
+            support.write_run(tmp_path / f"{n}{overlap}.bp", *[{}] * n, eb=1e-3, overlap=overlap)
         lengths = [len(cz.Reader(tmp_path / f"{n}{overlap}.bp")) for overlap in (False, True)]
         assert lengths == [n or 1] * 2, "(ADIOS2 closes a file without steps with an empty one)"
 

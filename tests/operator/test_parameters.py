@@ -39,13 +39,10 @@ for _ in range(2):
     engine.end_step()
 engine.close()
 
-io = adios2.Adios().declare_io("input")
-engine = io.open(file, adios2.Mode.ReadRandomAccess)
-for name in sets:
-    got = np.empty_like(field)
-    engine.get(io.inquire_variable(name + "a"), got, adios2.Mode.Sync)
-    print(name, "exact" if support.same_bits(field, got) else float(np.abs(field - got).max()))
-engine.close()
+with adios2.FileReader(file) as run:
+    for name in sets:
+        got = run.read(name + "a").reshape(field.shape)
+        print(name, "exact" if support.same_bits(field, got) else float(np.abs(field - got).max()))
 """
 
 # name: parameters, the value that the message has to name (None: no message), whether blocks are compressed

@@ -306,12 +306,9 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
     field = np.linspace(0, 1, 4096, dtype=np.float32)
 
     def write(name: str, numbers: Sequence[int], values: np.ndarray) -> Path:
-        with cusz_operator.Writer(tmp_path / name, eb=EB, predictor="lorenzo") as out:
-            for number in numbers:
-                with out.step():
-                    out.put("U", values)
-                    out.put("step", np.array([number], float), eb=0)
-        return tmp_path / name
+        steps = ({"U": values, "step": np.array([number], float)} for number in numbers)
+        exact = {"step": {"eb": 0}}
+        return support.write_run(tmp_path / name, *steps, eb=EB, predictor="lorenzo", variables=exact)
 
     def problems(path: Path, eb: float = EB) -> list[str]:
         with cusz_operator.Reader(path) as run:
