@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import cusz_operator
@@ -18,8 +17,6 @@ from support import MPI_ENVIRONMENT
 ROOT = Path(__file__).resolve().parents[2]
 APPS = ROOT / "apps"
 TIMEOUT_S = 60
-
-Fields = dict[str, list[np.ndarray]]
 
 
 @pytest.fixture(scope="session")

@@ -326,8 +326,7 @@ def define():
     return "well"
 
 def write():
-    with cusz_operator.Writer(f"{folder}/new.bp", None, eb=1e-3) as out, out.step():
-        out.put("U", field)
+    support.write_run(f"{folder}/new.bp", {"U": field}, eb=1e-3)
     return "well"
 
 def read(engine):

@@ -534,8 +534,7 @@ def test_a_damaged_table(is_sealed: bool, engine: Any, tmp_path: Path, inspect: 
 def test_damaged_integers(values: Any, lossless: Any, engine: Any, tmp_path: Path, inspect: Run) -> None:
     """Packed, or stored as they are because that is shorter."""
     path = tmp_path / "run.bp"
-    with cz.Writer(path, engine=engine) as out, out.step():
-        out.put("ids", values, lossless=lossless)
+    support.write_run(path, {"ids": values}, engine=engine, lossless=lossless)
     assert inspect(path, "--check")[0] == 0
     (block,) = cz.inspect_bp(path)
     packed = embedding.packed(values, "zstd")

@@ -156,9 +156,7 @@ BOUNDS = st.one_of(st.floats(1e-9, 1e5), st.sampled_from([2.0**k for k in range(
 
 
 @settings(max_examples=300)
-@given(
-    x=FINITE, eb=st.one_of(st.floats(1e-9, 1e5), st.sampled_from([2.0**k for k in range(-26, 16)])), known=st.booleans()
-)
+@given(x=FINITE, eb=BOUNDS, known=st.booleans())
 def test_the_bound_for_float16_holds_after_rounding(x: np.ndarray, eb: float, known: bool) -> None:
     """For whatever float32 values lie within it, those at its edge included."""
     largest = float(np.abs(x.astype(np.float64)).max())

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import faults
 import numpy as np
 import pytest
 from faults import logs
@@ -21,7 +20,6 @@ from cusz_operator.writing import background, output
 from fakes import fake_cupy
 
 adios2 = pytest.importorskip("adios2")
-RANKS = Path(faults.__file__).parent
 X = support.smooth((20, 30), support.F32)
 
 

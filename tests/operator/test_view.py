@@ -173,8 +173,7 @@ def test_fill_values_are_not_drawn(engine: Any, mode: Any, tmp_path: Path) -> No
     filled = X[0].copy()
     filled[:8, :16] = 1e20
     filled[10, 10] = np.inf
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3, mode=mode, engine=engine) as out, out.step():
-        out.put("U", filled, fill=1e20)
+    support.write_run(tmp_path / "run.bp", {"U": filled}, eb=1e-3, mode=mode, engine=engine, fill=1e20)
     with cz.Reader(tmp_path / "run.bp") as opened:
         picture = view.picture_of(opened[0], "U", {}, (), 160, 72)
         decoded = opened[0].read("U").astype(np.float64)

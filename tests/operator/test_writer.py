@@ -1022,12 +1022,10 @@ def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: P
     path, mask, then = tmp_path / "run.bp", IDS // 100, {"none": "zstd", "zstd": "none"}[first]
     x = support.smooth((20, 30), support.F32)
 
-    def write(lossless: Any, append: bool) -> None:
-        with cz.Writer(path, eb=1e-3, engine=engine, append=append) as out, out.step():
-            out.put("mask", mask, lossless=lossless)
-            out.put("x", x)
-            out.put("z", x + 1j * x)
-            out.put("time", 0.5)
+    def write(lossless: str, append: bool) -> None:
+        fields = {"mask": mask, "x": x, "z": x + 1j * x, "time": 0.5}
+        of_mask = {"mask": {"lossless": lossless}}
+        support.write_run(path, fields, eb=1e-3, engine=engine, append=append, variables=of_mask)
 
     write(first, False)
     state = {"none": "stored without an operator", "zstd": "packed"}
