@@ -13,6 +13,8 @@ import pytest
 
 import cusz_operator as cz
 import support
+from cusz_core import CorruptArchiveError
+from cusz_operator.reading.contents import Contents
 
 pytest.importorskip("adios2")
 from other_program import Program
@@ -343,3 +345,82 @@ def test_one_value_at_one_step_with_the_name_of_a_dimension(name: str, tmp_path:
         assert data[name].dims == ()
         assert float(data[name]) == 7
         assert data["U"].dims == (("step", "y_40", "x") if name == "y" else ("step_", "y", "x"))
+
+
+def coordinates(kind: str) -> list[np.ndarray]:
+    """Of five steps: of one value or more, that change or not, or at one step alone."""
+    first = np.array([0.0]) if kind == "one value" else np.arange(6.0)
+    changing = [first + 31 * n for n in range(5)]
+    return {"never": [first] * 5, "once": [first, first, first + 1, first, first]}.get(kind, changing)
+
+
+@pytest.mark.parametrize("kind", ["one value", "all", "once", "never"])
+@pytest.mark.parametrize("by", ["Writer", "Program"])
+def test_a_coordinate_that_changes_from_step_to_step(by: str, kind: str, engine: str, tmp_path: Path) -> None:
+    """It is a variable with the dimension of steps: none of its values is taken for those of another step."""
+    given = coordinates(kind)
+    if by == "Writer":
+        with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
+            for time in given:
+                with out.step():
+                    out.put("time", time, dims=("time",), eb=0.0)
+                    out.put("T", np.outer(time, X[0]), dims=("time", "x"))
+    else:
+        with Program(tmp_path / "run.bp", engine) as out:
+            out.io.define_attribute("T/dimensions", "time x")
+            for time in given:
+                with out.step():
+                    out.put("time", time)
+                    out.put("T", np.outer(time, X[0]))
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", chunks={}) as data:
+        assert "time" in data.coords
+        assert data["T"].dims == ("step", "time", "x")
+        assert data["time"].dims == (("time",) if kind == "never" else ("step", "time"))
+        for n, time in enumerate(given):
+            assert np.array_equal(data["T"].isel(step=n)["time"].values, time)
+        data.to_netcdf(tmp_path / "copy.nc")
+    with xarray.open_dataset(tmp_path / "copy.nc") as again:
+        assert np.array_equal(again["time"].values, given[0] if kind == "never" else given)
+
+
+@pytest.mark.parametrize(("moved", "changed"), [(True, False), (False, True), (True, True)])
+def test_coordinates_are_compared_by_their_block_tables(
+    moved: bool, changed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are read where the tables differ; by these, few of many steps are compared, the last one always."""
+    monkeypatch.setattr("cusz_operator.xarray_backend._MOST_COMPARED", 4)
+    x = np.arange(8.0)
+    with cz.Writer(tmp_path / "run.bp", eb=0.0) as out:
+        for n in range(20):
+            first = 3 + (moved and n > 15)
+            now = x + (changed and n == 19)
+            with out.step():
+                out.put("x", now[:first], x.shape, dims=("x",))
+                out.put("x", now[first:], x.shape, (first,), dims=("x",))
+    looked_at = support.calls_of(monkeypatch, Contents, "blocks")
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as data:
+        steps = {step for _, _, step in looked_at}
+        assert steps == {0, 6, 12, 19}
+        assert data["x"].dims == (("step", "x") if changed else ("x",))
+        assert np.array_equal(data["x"].values[-1] if changed else data["x"].values, x + changed)
+
+
+def test_a_coordinate_that_is_damaged_at_a_later_step(tmp_path: Path) -> None:
+    """The other steps are read, and the rest of this one."""
+    x = np.arange(30.0)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for n in range(3):
+            with out.step():
+                out.put("x", x + n, dims=("x",), eb=0.0)
+                out.put("T", X, dims=("y", "x"))
+    data_file = tmp_path / "run.bp" / "data.0"
+    with cz.Reader(tmp_path / "run.bp") as run:
+        row = cz.tables.blocktable.rows_of(run[1].blocks("x")).tobytes()
+    whole = data_file.read_bytes()
+    assert whole.count(row) == 1
+    data_file.write_bytes(whole.replace(row, row[::-1]))
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as data:
+        assert np.array_equal(data.isel(step=2)["x"].values, x + 2)
+        assert not support.violations(X, data["T"][1].values, 1e-3)
+        with pytest.raises(CorruptArchiveError, match="the block table of 'x' at step 1 is damaged"):
+            data.isel(step=1)["x"].to_numpy()

@@ -147,3 +147,19 @@ def test_a_variable_with_the_name_of_a_dimension_is_no_coordinate(tmp_path: Path
             assert data["z"].values.tolist() == [100, 99, 98]
             assert data["rho"].dims == ("step", "z", "x")
             assert "x" in data.coords or level == 0
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_coordinate_that_changes_from_step_to_step(level: int, tmp_path: Path) -> None:
+    """As that of a window that moves: at every step it has the values where those of the level are."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor="spline") as out:
+        for n in range(3):
+            with out.step():
+                for first in (0, 20):
+                    out.put("rho", X[first : first + 20], X.shape, (first, 0), dims=("z", "x"))
+                out.put("z", np.arange(40.0) + n, eb=0.0)
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", level=level, chunks={}) as data:
+        assert data["z"].dims == ("step", "z")
+        assert data["z"].sizes["z"] == data["rho"].sizes["z"] == 40 // 2**level
+        for n in range(3):
+            assert data["rho"].isel(step=n)["z"].values.tolist() == list(range(n, 40 + n, 2**level))

@@ -33,7 +33,7 @@ from xarray.backends import (
 from xarray.core import indexing
 
 from cusz_core import embedding
-from cusz_core.errors import ParameterError, UnsupportedError
+from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable
@@ -46,6 +46,11 @@ _NAMES_OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
 _OPENPMD_NAMES = "axisLabels"
 #: Attributes of a variable that stand for missing values.
 _FILL_VALUES = ("_FillValue", "missing_value")
+#: Steps that are looked at to tell whether a coordinate changes, and the bytes of those whose values have to be read.
+_MOST_COMPARED = 1000
+_MOST_BYTES = 2**26
+#: Columns of block tables that are equal where values are.
+_TELLING = ["start", "count", "raw_bytes", "archive_bytes", "eb_abs", "min", "max", "outliers", "checksum"]
 
 
 class CuszBackendEntrypoint(BackendEntrypoint):
@@ -78,8 +83,13 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         """A dataset of the variables of a file.
 
         A variable that every step has gets a dimension of steps before its own; one that a single step has does not.
-        One-dimensional variables with the name of their dimension become its coordinate, as at the first step. Left
-        out, with a warning: variables whose shape changes from step to step, or that have no global shape.
+        Left out, with a warning: variables whose shape changes from step to step, or that have no global shape.
+
+        A one-dimensional variable with the name of its dimension becomes its coordinate, if its values are the same at
+        every step. If they change, it has the dimension of steps as well, and no index: it is the coordinate of one
+        step in `data.isel(step=2)`. Block tables tell whether they do: those of all steps, or of 1000, evenly spread
+        from the first to the last one. Where there are none, as in files of other programs, values are compared, at
+        as many of these steps as have 64 MiB together, but at least at the first, a middle and the last one.
 
         Variables are decoded by xarray, according to the CF conventions, as those of a netCDF file with the same
         attributes would be: `time/units` is the attribute `units` of the variable `time`.
@@ -315,19 +325,23 @@ def _variables_of(
     names = _Names({*of_steps.values(), *alone})
     levels = _Levels(reader, [variable.name for name, variable in usual.items() if given[name] != [name]], level)
     variables = {}
+    changing = set()  # names of dimensions whose values change from step to step
     # The most common shapes come first, and get the shortest names of dimensions.
     common = collections.Counter(variable.shape for variable in usual.values())
     for name, variable in sorted(usual.items(), key=lambda item: -common[item[1].shape]):
         shape, steps = variable.shape, variable.steps
         own = given[name] or [f"dim_{axis}" for axis in range(len(shape))]
         dimensions = [names.of(each, n) for each, n in zip(own, shape, strict=True)]
-        is_coordinate = dimensions == [name]
-        has_levels = level > 0 and shape and not is_coordinate
+        names_dimension = dimensions == [name]
+        is_coordinate = names_dimension and _is_constant(variable)
+        has_levels = level > 0 and shape and not names_dimension
         of_level = levels.of(variable.name, steps[0], dimensions) if has_levels else None
         if has_levels and of_level is None:
             continue
         if is_coordinate:
             steps = steps[:1]
+        elif names_dimension:
+            changing.add(name)
         has_step_dimension = not is_coordinate and (len(steps) > 1 or steps == all_steps)
         if has_step_dimension:
             dimensions = [of_steps[tuple(steps)], *dimensions]
@@ -353,10 +367,13 @@ def _variables_of(
         variables[name] = Variable(dimensions, data, own_attributes, encoding)
     for dimension, along in levels.coordinates.items():
         whole = variables.get(dimension)
-        if whole is not None and whole.dims == (dimension,):  # all of it is read: it is needed to tell where values are
-            variables[dimension] = Variable([dimension], whole.to_numpy()[along], whole.attrs)
-        elif whole is None:  # else it is a variable, not a coordinate
+        if whole is None:
             variables[dimension] = Variable([dimension], along, {"long_name": "index in the variable"})
+        elif whole.dims == (dimension,):  # all of it is read: it is needed to tell where values are
+            variables[dimension] = Variable([dimension], whole.to_numpy()[along], whole.attrs)
+        elif dimension in changing:
+            variables[dimension] = whole.isel({dimension: along})
+            variables[dimension].encoding = {"preferred_chunks": {whole.dims[0]: 1, dimension: len(along)}}
     used = {dimension for variable in variables.values() for dimension in variable.dims}
     for numbers, which in of_steps.items():
         if which in used and which not in variables:
@@ -411,6 +428,51 @@ def _is_usual(name: str, variable: ReaderVariable) -> bool:
         stacklevel=5,  # who calls xarray.open_dataset
     )
     return False
+
+
+def _is_constant(variable: ReaderVariable) -> bool:
+    """Whether an array has the same values at all steps, as far as the steps tell that are looked at."""
+    reader, contents, steps = variable._reader, variable._contents, variable.steps
+    stored = contents.entry(variable.name).stored
+    n_values = math.prod(variable.shape)
+
+    def tables(step: int) -> list[bytes] | None:
+        """What block tables tell of values, and of where they are; None if there are none."""
+        blocks = [contents.blocks(part, step) for part in stored]
+        if not all(each.has_table for each in blocks):
+            return None
+        return [each.table[column].tobytes() for each in blocks for column in _TELLING]
+
+    def values(step: int) -> NDArray[Any]:
+        found: NDArray[Any] = reader[step].read(variable.name, [0], [n_values])
+        return found
+
+    if len(steps) == 1:
+        return True
+    told, first = tables(steps[0]), None
+    most = _MOST_COMPARED
+    if told is None:
+        most = min(most, max(_MOST_BYTES // max(n_values * variable.dtype.itemsize, 1), 3))
+    for step in _spread(steps, most)[1:]:
+        try:
+            here = tables(step)
+            if here is not None and here == told:
+                continue
+            now = values(step)  # equal ones can be in other blocks, or stored within another bound
+        except CuszError:  # which is told when that step is read
+            return False
+        first = values(steps[0]) if first is None else first
+        if not np.array_equal(now, first, equal_nan=variable.dtype.kind in "fc"):
+            return False
+        told = here
+    return True
+
+
+def _spread(steps: Sequence[int], most: int) -> list[int]:
+    """At most so many of the steps, evenly spread, with the first and the last one."""
+    if len(steps) <= most:
+        return list(steps)
+    return [steps[i * (len(steps) - 1) // (most - 1)] for i in range(most)]
 
 
 class _NoSuchLevelError(ParameterError):
