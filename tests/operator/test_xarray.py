@@ -294,6 +294,19 @@ def test_a_fill_value_has_the_type_of_its_variable(tmp_path: Path, given: Any, k
         assert (type(found), found) == (type(kept), kept)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float16", "complex64"])
+def test_attributes_of_this_package_are_not_those_of_a_dataset(dtype: str, engine: str, tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
+        out.attribute("title", "a run")
+        with out.step():
+            out.put("mask", X[0].astype(dtype))
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as data:
+        assert data.attrs == {"title": "a run"}
+        assert data["mask"].dtype == dtype
+        if dtype == "bool":  # netCDF has none of the others
+            data.to_netcdf(tmp_path / "run.nc", engine="netcdf4")
+
+
 def test_groups(engine: str, tmp_path: Path) -> None:
     """As openPMD has them: a group for each iteration, names of axes at the record, other attributes above."""
     with Program(tmp_path / "run.bp", engine) as out:

@@ -38,6 +38,7 @@ from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable
 from .reading.steps import ReaderStep
+from .tables.representation import ATTRIBUTE_PREFIX
 
 __all__ = ["CuszBackendEntrypoint"]
 
@@ -607,11 +608,11 @@ def _with_fill_values_of(attributes: dict[str, Any], dtype: np.dtype[Any]) -> di
 
 def _attributes_beside(reader: Reader, group: str) -> dict[str, Any]:
     """The attributes of a file that are not those of a variable: of a group, and of those that it is in."""
-    of_variables = tuple(f"{name}/" for name in reader.variables)
+    of_others = (ATTRIBUTE_PREFIX, *(f"{name}/" for name in reader.variables))
     found = {}
     for name, value in reader.attributes.items():
         owner, _, last = name.rpartition("/")
-        if not group and not name.startswith(of_variables):
+        if not group and not name.startswith(of_others):
             found[name] = value
         elif group and f"{group}/".startswith(f"{owner}/"):
             found[last] = value

@@ -25,6 +25,8 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 #: The types that are stored as others.
 CONVERTED = ("bool", "float16", "complex64", "complex128")
+#: What the names of this package's own attributes begin with.
+ATTRIBUTE_PREFIX = "cusz/"
 #: What is added to the name of a complex variable for its parts.
 PARTS = ("/real", "/imag")
 _MAX_TEXT_OF_BP4 = 2**16 - 1  # bytes, of which it stores the number in 16 bits
@@ -47,7 +49,7 @@ class Stored(NamedTuple):
 
 def attribute_name(variable: str) -> str:
     """The attribute that says what a variable was."""
-    return f"cusz/as/{variable}"
+    return f"{ATTRIBUTE_PREFIX}as/{variable}"
 
 
 @functools.cache
