@@ -121,14 +121,40 @@ def test_what_does_not_fit_is_left_out(tmp_path: Path) -> None:
     assert {Path(warning.filename).name for warning in warned} == {Path(__file__).name}
 
 
-def test_blocks_that_move(tmp_path: Path) -> None:
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
-        for n in range(2):
+def moving(path: Path, firsts: list[int]) -> Path:
+    """U in two blocks, the first with so many rows at each step; V in one."""
+    with cz.Writer(path, eb=1e-3) as out:
+        for n in firsts:
             with out.step():
-                out.put("U", X[: 15 + n], X.shape)
-                out.put("U", X[15 + n :], X.shape, (15 + n, 0))
-    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", level=1) as data:
-        assert data["U"][0].values.shape == (21, 30)
+                out.put("U", X[:n], X.shape, dims=("y", "x"))
+                out.put("U", X[n:], X.shape, (n, 0), dims=("y", "x"))
+                out.put("V", X, dims=("y", "x"))
+    return path
+
+
+@pytest.mark.parametrize("firsts", [[16, 17], [16, 16, 16, 16, 11], [16, 16, 17, 16, 16], [16, 16, 39]])
+def test_blocks_that_have_moved(firsts: list[int], tmp_path: Path) -> None:
+    """After an append by other ranks, for example."""
+    moved = next(n for n, first in enumerate(firsts) if first != 16)
+    path = moving(tmp_path / "run.bp", firsts)
+    why = f"'U' is left out: level 1 of variable 'U' has other coordinates at step {moved} than at step 0"
+    with pytest.warns(UserWarning, match=why):
+        data = xarray.open_dataset(path, engine="cusz", level=1)
+    with data:
+        assert set(data.data_vars) == {"V"}
+        assert data["V"].isel(step=moved).to_numpy().shape == (20, 30)
+
+
+def test_other_blocks_with_the_same_values_in_a_level(tmp_path: Path) -> None:
+    path = moving(tmp_path / "run.bp", [16, 16, 18, 8])
+    with xarray.open_dataset(path, engine="cusz", level=1) as data:
+        for n in range(4):
+            assert not support.violations(np.ascontiguousarray(X[::2, ::2]), data["U"][n].to_numpy(), 1e-3)
+
+
+def test_blocks_that_move_between_the_steps_that_are_looked_at(tmp_path: Path) -> None:
+    with xarray.open_dataset(moving(tmp_path / "run.bp", [16, 17, 16, 16, 16]), engine="cusz", level=1) as data:
+        assert data["U"][0].values.shape == (20, 30)
         with pytest.raises(cusz_core.ParameterError, match="other coordinates at step 1 than at step 0"):
             data["U"][1].to_numpy()
 

@@ -11,6 +11,7 @@ xarray finds it by an entry point; nothing else imports this module.
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import math
 import os
@@ -33,7 +34,7 @@ from xarray.backends import (
 from xarray.core import indexing
 
 from cusz_core import embedding
-from cusz_core.errors import CuszError, ParameterError, UnsupportedError
+from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
 from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable
@@ -50,6 +51,8 @@ _FILL_VALUES = ("_FillValue", "missing_value")
 #: Steps that are looked at to tell whether a coordinate changes, and the bytes of those whose values have to be read.
 _MOST_COMPARED = 1000
 _MOST_BYTES = 2**26
+#: Steps that are looked at to tell whether a level stays the same.
+_STEPS_OF_LEVELS = 3
 #: Columns of block tables that are equal where values are.
 _TELLING = ["start", "count", "raw_bytes", "archive_bytes", "eb_abs", "min", "max", "outliers", "checksum"]
 
@@ -116,7 +119,8 @@ class CuszBackendEntrypoint(BackendEntrypoint):
             level: a coarser version of all arrays (`ReaderStep.level`); of those that have fewer levels, the last one.
                 A dimension without a coordinate gets one: the indices, in the variable, of the values that are there.
                 Left out, with a warning: variables whose level is no grid, or has other values along a dimension than
-                the variables before.
+                the variables before, or at the last step or a middle one than at the first, as after an append by
+                other ranks. (Reading another step at which it has others raises a ParameterError.)
 
         Raises:
             FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
@@ -284,14 +288,19 @@ class _LazyArray(BackendArray):
     def _read_box(self, step: ReaderStep, start: list[int], count: list[int]) -> NDArray[Any]:
         number = self._level.number if self._level is not None else 0
         if self._level is not None:
-            here = step.level(self._name, number).coordinates
-            if not all(map(np.array_equal, here, self._level.coordinates)):
-                raise ParameterError(
-                    f"level {number} of variable {self._name!r} has other coordinates at step {step.index} than at "
-                    f"step {self._steps[0]}, because its blocks have moved: read it with cusz_operator.Reader"
-                )
+            _require_same(step, self._name, self._level, self._steps[0])
         values: NDArray[Any] = step.read(self._name, start, count, fill=self._fill, level=number)
         return values
+
+
+def _require_same(step: ReaderStep, name: str, level: VariableLevel, first: int) -> None:
+    """Refuses a level of a variable that has its values elsewhere than at the first step."""
+    here = step.level(name, level.number).coordinates
+    if not all(map(np.array_equal, here, level.coordinates)):
+        raise ParameterError(
+            f"level {level.number} of variable {name!r} has other coordinates at step {step.index} than at step "
+            f"{first}, because its blocks have moved: read it with cusz_operator.Reader"
+        )
 
 
 def _fill_of(variable: ReaderVariable) -> Any:
@@ -336,7 +345,7 @@ def _variables_of(
         names_dimension = dimensions == [name]
         is_coordinate = names_dimension and _is_constant(variable)
         has_levels = level > 0 and shape and not names_dimension
-        of_level = levels.of(variable.name, steps[0], dimensions) if has_levels else None
+        of_level = levels.of(variable.name, steps, dimensions) if has_levels else None
         if has_levels and of_level is None:
             continue
         if is_coordinate:
@@ -496,16 +505,20 @@ class _Levels:
         if not 0 <= level < number:
             raise _NoSuchLevelError(f"level is {level}; the variables have the levels 0 to {number - 1}")
 
-    def of(self, name: str, step: int, dimensions: Sequence[str]) -> VariableLevel | None:
-        """That of a variable; None, with a warning, if it cannot be beside the others."""
-        at = self._reader[step]
+    def of(self, name: str, steps: Sequence[int], dimensions: Sequence[str]) -> VariableLevel | None:
+        """That of a variable; None, with a warning, if it cannot be beside the others, or is not the same at all steps
+        that are looked at."""
+        at = self._reader[steps[0]]
         why = ""
         try:
             found = at.level(name, min(self._level, at.n_levels(name) - 1))
             for dimension, along in zip(dimensions, found.coordinates, strict=True):
                 if not np.array_equal(self.coordinates.get(dimension, along), along):
                     why = f"its level has other values along {dimension} than that of {self._first[dimension]!r}"
-        except ParameterError as error:  # no grid
+            for step in _spread(steps, _STEPS_OF_LEVELS)[1:]:
+                with contextlib.suppress(CorruptArchiveError):  # which is told when that step is read
+                    _require_same(self._reader[step], name, found, steps[0])
+        except ParameterError as error:  # no grid, or not the same one
             why = str(error)
         if why:
             warnings.warn(f"variable {name!r} is left out: {why} (drop_variables avoids this warning)", stacklevel=5)
