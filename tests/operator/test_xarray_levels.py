@@ -105,6 +105,34 @@ def test_names_with_slashes_are_groups_of_a_tree(tmp_path: Path) -> None:
             assert set(tree[path].coords) == set(data[name].coords)
 
 
+def test_names_in_a_tree_that_are_taken(tmp_path: Path) -> None:
+    """A group cannot be called as a variable beside it, nor a variable as a dimension."""
+    paths = {
+        "T": "T",
+        "T/std": "T__/std",
+        "T/std/error": "T__/std_/error",
+        "T_/min": "T_/min",
+        "a/T": "a/T",
+        "a/T/std": "a/T_/std",
+        "a/y/std": "a/y_/std",  # y is a coordinate
+        "b/y/std": "b/y_/std",
+        "E/x": "E/x__",
+        "E/x_": "E/x_",
+        "E/y": "E/y_",
+        "E/z": "E/z",
+    }
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor="spline") as out, out.step():
+        out.put("y", np.arange(40.0), eb=0.0, dims=("y",))
+        for number, name in enumerate(paths):
+            out.put(name, X + np.float32(number), dims=("y", "x"))
+    with xarray.open_datatree(tmp_path / "run.bp", engine="cusz") as tree:
+        for number, path in enumerate(paths.values()):
+            assert not support.violations(X + np.float32(number), tree[f"level_0/{path}"].to_numpy()[0], 1e-3)
+            assert tree[f"level_1/{path}"].shape[-2:] == (20, 30)
+        assert set(tree["level_0"].children) == {"T__", "T_", "a", "b", "E"}
+        assert set(tree["level_1/E"].data_vars) == {"x__", "x_", "y_", "z"}
+
+
 def test_what_does_not_fit_is_left_out(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
         out.put("A", X)

@@ -17,7 +17,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,7 +160,8 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         self, filename_or_obj: str | os.PathLike[str], **options: Any
     ) -> dict[str, Dataset]:
         """A dataset for each level, by the names "/level_0" (all values), "/level_1", and so on. Variables with a slash
-        in their name are in groups below it: "mesh/E/x" is x of "/level_0/mesh/E".
+        in their name are in groups below it: "mesh/E/x" is x of "/level_0/mesh/E". Names that are taken get an
+        underscore: beside a variable "T", "T/std" is std of "/level_0/T_"; with a dimension x, "E/x" is x_.
 
         Args:
             filename_or_obj: the .bp folder.
@@ -201,11 +202,31 @@ def _groups(name: str, dataset: Dataset) -> dict[str, Dataset]:
         if slash:
             of_group.setdefault(group, {})[variable] = last
     found = {name: dataset.drop_vars(list(itertools.chain(*of_group.values())))}
-    for group, names in of_group.items():
-        own = dataset[list(names)].rename(names)
-        own.attrs.clear()
-        found[f"{name}/{group}"] = own
+    within: dict[str, set[str]] = {}  # names of the groups in each
+    for parts in (group.split("/") for group in of_group):
+        for depth, each in enumerate(parts):
+            within.setdefault("/".join(parts[:depth]), set()).add(each)
+    for group in sorted(of_group):  # after those that it is in
+        path, parts = name, group.split("/")
+        inherited: set[str] = set()  # coordinates of the groups that it is in
+        for depth, each in enumerate(parts):
+            there = found.get(path, Dataset())
+            beside = inherited.union(map(str, there.variables))
+            inherited.update(map(str, there.coords))
+            path = f"{path}/{_free(each, beside, within['/'.join(parts[:depth])])}"
+        own, names = dataset[list(of_group[group])], of_group[group]
+        taken = inherited | {str(each) for each in (*own.dims, *own.coords)}
+        found[path] = own.rename({whole: _free(last, taken, names.values()) for whole, last in names.items()})
+        found[path].attrs.clear()
     return found
+
+
+def _free(name: str, taken: Collection[str], wanted: Collection[str]) -> str:
+    """A name, with underscores if it is taken; then it is none of those that others want either."""
+    if name in taken:
+        while name in taken or name in wanted:
+            name += "_"
+    return name
 
 
 def _open(path: str, mode: str, **options: Any) -> Reader:
