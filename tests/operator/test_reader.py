@@ -73,6 +73,14 @@ def test_reading(file: tuple[Path, np.ndarray]) -> None:
         step.read("S")
 
 
+@pytest.mark.parametrize("index", [slice(0, 2), 1.0, 1.5, None, (0, "T")])
+def test_steps_are_numbered_by_integers(file: tuple[Path, np.ndarray], index: Any) -> None:
+    with cz.Reader(file[0]) as run:
+        with pytest.raises(TypeError, match=f"integers, and variables named by texts, not {type(index).__name__}"):
+            run[index]
+        assert run[np.int64(-1)].index == 1
+
+
 def test_a_shape_that_changes_where_a_variable_is_not_in_every_step(engine: Any, tmp_path: Path) -> None:
     x = support.smooth((30, 40), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -90,13 +91,19 @@ class Reader:
         Raises:
             IndexError: there is no such step.
             ParameterError: there is no such variable.
+            TypeError: it is neither an integer nor a text.
         """
         if isinstance(index, str):
             self._contents.entry(index)
             return ReaderVariable(self, index)
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"step {index}: {self._path!r} has {len(self)} steps")
-        return ReaderStep(self._contents, index % len(self))
+        try:
+            step = operator.index(index)
+        except TypeError:
+            kind = type(index).__name__
+            raise TypeError(f"steps are numbered by integers, and variables named by texts, not {kind}") from None
+        if not -len(self) <= step < len(self):
+            raise IndexError(f"step {step}: {self._path!r} has {len(self)} steps")
+        return ReaderStep(self._contents, step % len(self))
 
     def __iter__(self) -> Iterator[ReaderStep]:
         """Steps in order. That of a stream is valid until the next one is requested, or the loop is left."""
