@@ -175,9 +175,10 @@ def test_blocks_that_overlap(engine: str, tmp_path: Path) -> None:
         out.put("u", x[:20], x.shape, eb=1e-3)
         out.put("u", x[18:], x.shape, (18, 0))
     with cz.Reader(path) as run:
-        whole = run[0].read("u")
-        assert not support.violations(x, whole, 1e-3)
-        assert support.same_bits(run[0].read("u", (15, 3), (10, 20)), np.ascontiguousarray(whole[15:25, 3:23]))
+        assert not support.violations(x, run[0].read("u"), 1e-3)
+        # Of which block the values are that both have is up to ADIOS2's threads.
+        box = run[0].read("u", (15, 3), (10, 20))
+        assert not support.violations(np.ascontiguousarray(x[15:25, 3:23]), box, 1e-3)
 
 
 def test_a_raw_block_and_empty_ones(engine: str, tmp_path: Path) -> None:
