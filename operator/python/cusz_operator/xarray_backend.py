@@ -161,7 +161,7 @@ class CuszBackendEntrypoint(BackendEntrypoint):
     ) -> dict[str, Dataset]:
         """A dataset for each level, by the names "/level_0" (all values), "/level_1", and so on. Variables with a slash
         in their name are in groups below it: "mesh/E/x" is x of "/level_0/mesh/E". Names that are taken get an
-        underscore: beside a variable "T", "T/std" is std of "/level_0/T_"; with a dimension x, "E/x" is x_.
+        underscore: beside a variable "T", "T/std" is std of `/level_0/T_`; with a dimension x, "E/x" is `x_`.
 
         Args:
             filename_or_obj: the .bp folder.
