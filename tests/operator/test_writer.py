@@ -737,6 +737,20 @@ def test_attributes_without_a_step(engine: Any, tmp_path: Path) -> None:
         assert sorted(run.attributes) == ["first"]
 
 
+@pytest.mark.parametrize("value", [[1, 2.5], [True, False], None], ids=str)
+def test_what_no_attribute_can_be(value: Any, tmp_path: Path) -> None:
+    said = "'a': .*pass a text, a list of texts, a number or an array"
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, pytest.raises(cusz_core.ParameterError, match=said):
+        out.attribute("a", value)
+
+
+def test_arrays_are_named_in_what_is_proposed(tmp_path: Path) -> None:
+    said = r"the block of 'T' has .*convert with array\.astype\(array\."
+    out = cz.Writer(tmp_path / "run.bp", eb=1e-3)
+    with out, out.step(), pytest.raises(cusz_core.UnsupportedError, match=said):
+        out.put("T", np.ones(5, ">f4"))
+
+
 def test_an_array_of_no_numbers_as_an_attribute(engine: Any, tmp_path: Path) -> None:
     """BP4's reader gives back a number, whatever is in memory."""
     with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:

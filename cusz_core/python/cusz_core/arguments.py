@@ -64,9 +64,9 @@ def field(x: object, name: str = "x") -> Field:
 def field_type(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> None:
     """Refuses a dtype or number of dimensions that a field cannot have."""
     if dtype.char not in "fd" or not dtype.isnative:
-        raise UnsupportedError(f"{name} has dtype {dtype.str} ({dtype.name}); {_dtype_remedy(dtype, name)}")
+        raise UnsupportedError(f"{name} has dtype {dtype.str} ({dtype.name}); {_dtype_remedy(dtype, _in_code(name))}")
     if not 1 <= len(shape) <= _native.MAX_NDIM:
-        raise UnsupportedError(f"{name} has {len(shape)} dimensions; {_ndim_remedy(shape, name)}")
+        raise UnsupportedError(f"{name} has {len(shape)} dimensions; {_ndim_remedy(shape, _in_code(name))}")
 
 
 def output_field(out: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
@@ -298,6 +298,11 @@ def _array_remedy(x: object) -> str:
     if hasattr(x, "__array__"):  # what it does is not known: dask computes, h5py reads, pandas may copy
         return "; pass numpy.asarray(x), which may have to read, compute or copy all of it"
     return ""
+
+
+def _in_code(name: str) -> str:
+    """What stands for an argument in code that is proposed: its name, if that is one of Python's."""
+    return name if name.isidentifier() else "array"
 
 
 def _dtype_remedy(dtype: np.dtype[Any], name: str) -> str:

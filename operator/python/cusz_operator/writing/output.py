@@ -167,7 +167,10 @@ class Output:
         try:
             self._io.define_attribute(name, value)
         except Exception as error:
-            raise ParameterError(f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}") from error
+            raise ParameterError(
+                f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}: "
+                "pass a text, a list of texts, a number or an array of numbers"
+            ) from error
         if self._has_steps:
             self.late_attributes.append(name)
 
