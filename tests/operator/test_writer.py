@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ import cusz_operator as cz
 import support
 from cusz_core.backends import lossless_stages
 from cusz_operator.tables import boxes as blocks
+from cusz_operator.tables import checks
 from cusz_operator.writing import compression, output
 from field_kinds import KINDS
 
@@ -194,6 +196,30 @@ def test_a_bound_of_0_relative_to_the_value_range_changes_nothing(dtype: np.dtyp
     support.write_run(tmp_path / "run.bp", {"x": x}, eb=0, mode="rel", fill=1e20)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert support.same_bits(run[0].read("x"), x)
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_appending_to_metadata_that_are_not_in_the_index(steps: int, is_recorded: bool, tmp_path: Path) -> None:
+    """Of a program that was killed while ADIOS2 wrote in the background, which appends behind them."""
+    path, later = tmp_path / "run.bp", tmp_path / "later.bp"
+    x = support.smooth((20, 30), support.F32)
+    for i in range(3):
+        support.write_run(path, {"T": x + i}, eb=1e-3, append=i > 0)
+    shutil.copytree(path, later)
+    support.write_run(later, {"T": x + 3}, eb=1e-3, append=True)
+    for name in ("md.0", "data.0"):
+        shutil.copy(later / name, path / name)
+    if is_recorded:  # the step had ended for the program
+        recorder = checks.Recorder(path, 3)
+        recorder.record(3, {}, {})
+        recorder.close()
+    support.write_run(path, *({"T": x + i} for i in range(3, 3 + steps)), eb=1e-3, append=True)
+    for file in (path, later):
+        with cz.Reader(file) as run:
+            assert len(run) == (3 + steps if file == path else 4)
+            for i, step in enumerate(run):
+                assert not support.violations(x + np.float32(i), step.read("T"), 1e-3)
 
 
 @pytest.mark.mpi

@@ -252,6 +252,16 @@ def has_several_writers(folder: Path) -> bool:
     return kinds.count(b"w") > 1 or (bool(kinds) and checks.is_continued(folder, kinds.count(b"s")))
 
 
+def indexed(folder: Path) -> tuple[int, int] | None:
+    """The number of steps in a BP5 file's index, and the bytes of metadata that they have; None without an index."""
+    n_steps, end, is_known = 0, 0, False
+    for kind, numbers in _records_of(folder / _INDEX):
+        is_known = True
+        if kind == b"s":
+            n_steps, end = n_steps + 1, max(end, int(numbers[0] + numbers[1]))
+    return (n_steps, end) if is_known else None
+
+
 def _steps_of(index: Path) -> list[Any]:
     """Where the data of every rank begin, for every step in ADIOS2's index; nothing if that is of another kind."""
     steps: list[Any] = []

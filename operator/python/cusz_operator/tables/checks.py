@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -154,6 +155,15 @@ def _verified(path: Path) -> dict[tuple[int, str], int]:
                 continue
         raise CorruptArchiveError(f"{str(path)!r}: {name} has less than its {size} bytes: it is truncated")
     return tables
+
+
+def keep_steps(path: Path, n_steps: int) -> None:
+    """Drops what is known of later steps, whose metadata are about to be cut off."""
+    known = path / CHECKS_FILE
+    if known.exists():
+        kept = known.with_name(f"{CHECKS_FILE}.part")
+        kept.write_bytes(_lines_before(known, n_steps))
+        os.replace(kept, known)
 
 
 def records(path: Path) -> dict[tuple[int, str], VariableRecord]:

@@ -25,6 +25,7 @@ from .. import ranks
 from ..adios2_calls import converted
 from ..parameters import define_operator
 from ..plugin import Plugin, keep_for_ever, without_colours
+from ..reading import datafiles
 from ..streams import told_apart
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import PARTS, attribute_name, is_exact, is_packed, require_text
@@ -299,6 +300,25 @@ class Output:
     def keep_for_ever(self) -> None:
         """After ADIOS2 has failed, its destructors would fail again and end the process: they are never called."""
         keep_for_ever(self._adios)
+
+
+def cut_metadata(folder: Path) -> None:
+    """Cuts off metadata that the index of a BP5 file does not have: those of a step that was being written in the
+    background, or was about to be indexed, when the program was killed. ADIOS2 (2.12) appends behind them, and then no
+    step can be read any more, those before included.
+
+    Raises:
+        CuszError: the files cannot be written to.
+    """
+    known = datafiles.indexed(folder)
+    metadata = folder / "md.0"
+    try:
+        if known is None or not metadata.exists() or metadata.stat().st_size <= known[1]:
+            return
+        checks.keep_steps(folder, known[0])
+        os.truncate(metadata, known[1])
+    except OSError as error:
+        raise CuszError(f"cannot cut off the metadata of a step that is not complete: {error}") from error
 
 
 def _ranges_of(blocks: Blocks, found: NDArray[np.float64]) -> Iterable[NDArray[Any]]:

@@ -34,7 +34,7 @@ from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller, missed_without_search
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions
-from .output import Output, free_bytes, require_room
+from .output import Output, cut_metadata, free_bytes, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .settings import Settings
 from .together import Agreed, Report, Together, Totals
@@ -190,6 +190,7 @@ class Writer:
             require_path(self._path, self._engine, append)
             if append and self._engine == "BP5":
                 checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
+                cut_metadata(Path(self._path))
                 has_statistics = statistics.are_in(adios2, Path(self._path))
             if append:
                 self._together.known.in_file = variables_in(self._path)
