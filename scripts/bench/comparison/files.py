@@ -7,6 +7,7 @@ and to close it. The files lie in the page cache. All have the same chunks, get 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import importlib
 import importlib.metadata
@@ -81,11 +82,13 @@ class _File(Codec):
         self.read(self.buffers.field)
         return self.buffers.field
 
+    @abc.abstractmethod
     def write(self) -> None:
-        raise NotImplementedError
+        """Writes the field."""
 
+    @abc.abstractmethod
     def read(self, out: Array) -> None:
-        raise NotImplementedError
+        """Reads it into `out`."""
 
 
 class _Hdf5(_File):
