@@ -4,7 +4,8 @@
   scripts/test [PYTEST OPTION...]         the quick tests
   scripts/test --all [PYTEST OPTION...]   everything
   scripts/test --ci                       what continuous integration runs: the quick tests, the full ones of the parts
-                                          that the change touches, and a slice of the rest
+                                          that the change touches (half of them if it touches many), and a slice of the
+                                          rest
     --since COMMIT    the change is what came after it (default: the newest commit that is known to have passed, on this
                       machine or by .ci/passed)
     --slice K         this slice, 0 to 7 (default: by the commit's hash)
@@ -98,7 +99,8 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     else:
         touched, change = list(parts), "all parts, because no commit is known that has passed"
     chosen = tiers.commands_of(number, touched, parts)
-    title = f"the quick tests; the full tests of {change}; slice {number} of the rest"
+    full = "half of the full tests" if len(touched) >= tiers.MANY_PARTS else "the full tests"
+    title = f"the quick tests; {full} of {change}; slice {number} of the rest"
     options = [*(["--parts", ",".join(touched)] if touched else []), "--slice", str(number)]
     again = ["--ci", *(["--since", base[:12]] if base else []), "--slice", str(number)]
     return Plan(title, options, chosen, [name for name in commands if name not in chosen], lint, again)

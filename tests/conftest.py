@@ -100,6 +100,7 @@ def why_run(config: pytest.Config) -> Any:
     wanted = set(filter(None, config.getoption("--parts").split(",")))
     number: int | None = config.getoption("--slice")
     parts = tiers.read_table() if wanted or number is not None else {}
+    are_many = len(wanted) >= tiers.MANY_PARTS
     if unknown := wanted - set(parts):
         raise pytest.UsageError(f"--parts: {', '.join(sorted(unknown))}; known are {', '.join(parts)}")
 
@@ -112,7 +113,11 @@ def why_run(config: pytest.Config) -> Any:
     def why(item: pytest.Item) -> str:
         if "full" not in item.keywords and "long" not in item.keywords:
             return QUICK
-        if "long" not in item.keywords and (part := wanted_part_of(item.path)):
+        if (
+            "long" not in item.keywords
+            and (part := wanted_part_of(item.path))
+            and (number is None or not are_many or tiers.is_in_half(item.nodeid, number, parts))
+        ):
             return part
         if number is not None and tiers.slice_of_test(item.nodeid, parts) == number:
             return f"slice {number}"

@@ -1,8 +1,8 @@
 """Which tests run when: the quick ones, and the parts and slices of the others (docs/design/testing.md).
 
 Whatever is not quick belongs to one part of parts.toml, whose paths say which changes concern it, and to one of eight
-slices. A run of continuous integration takes the quick tests, the parts that the change touches, and one slice of the
-rest, so that eight runs take everything.
+slices. A run of continuous integration takes the quick tests, the parts that the change touches (half of their tests if
+they are many), and one slice of the rest, so that eight runs take everything.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "parts.toml"
 SLICES = 8
+MANY_PARTS = 5
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,11 @@ def slice_of_test(nodeid: str, parts: Mapping[str, Part]) -> int:
     """The same on every machine."""
     together = [own for part in parts.values() for own in part.together if is_within(nodeid.partition("::")[0], own)]
     return zlib.crc32(max(together, key=len, default=nodeid).encode()) % SLICES
+
+
+def is_in_half(nodeid: str, number: int, parts: Mapping[str, Part]) -> bool:
+    """Whether a change of many parts runs a full test of one of them with slice `number`."""
+    return (slice_of_test(nodeid, parts) - number) % 2 == 0
 
 
 def slice_of_command(name: str, parts: Mapping[str, Part]) -> int:
