@@ -3,6 +3,9 @@
 
 #include <cusz/cusz.h>
 
+#include <cstddef>
+#include <cstdlib>
+#include <exception>
 #include <locale>
 #include <sstream>
 #include <stdexcept>
@@ -27,6 +30,17 @@ template <class... Parts>
     text.precision(17);
     (text << ... << parts);
     throw Error(status, text.str());
+}
+
+// At a thread's first throw the C++ runtime takes memory for the thread, and ends the process if there is none. This takes
+// it beforehand, and tells whether there was some.
+inline bool prepare_to_throw() noexcept {
+    constexpr std::size_t enough = 1 << 14; // more than the runtime takes
+    void* volatile memory = std::malloc(enough);
+    if (memory == nullptr) return false;
+    std::free(memory);
+    [[maybe_unused]] volatile int unused = std::uncaught_exceptions(); // volatile: it may not be left out
+    return true;
 }
 
 } // namespace cusz

@@ -223,6 +223,42 @@ def test_where_no_thread_can_be_started_the_caller_does_the_work():
     assert printed(NO_THREADS) == "done"
 
 
+NO_MEMORY = """
+import resource
+import threading
+import numpy as np
+import cusz_core as cusz
+x = np.random.default_rng(0).standard_normal((100, 100, 60)).cumsum(0).astype("f4")
+cusz.compress(x, 1e-2, threads=1)
+refused = 0
+def work():
+    global refused
+    try:
+        cusz.compress(x, 1e-2, threads=threads)
+    except MemoryError:
+        refused += 1
+for threads in (1, 2):
+    cusz.release_scratch()
+    in_use = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    for more in range(8_500_000, 12_000_000, 20_000):
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + more, resource.RLIM_INFINITY))
+        try:
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        except (RuntimeError, MemoryError):  # Python's, which cannot start it
+            continue
+        cusz.release_scratch()
+assert refused > 20, refused
+print("done")
+"""
+
+
+def test_memory_that_runs_out_in_a_new_thread_is_an_error():
+    """The C++ runtime takes memory for a thread's first throw, and ends the process if there is none."""
+    assert printed(NO_MEMORY) == "done"
+
+
 def test_threads_by_default():
     code = "import cusz_core; print(cusz_core.default_threads())"
     assert printed(code, OMP_NUM_THREADS="3") == "3"

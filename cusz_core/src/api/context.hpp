@@ -45,6 +45,7 @@ cusz_status reported(std::string* message, const Call& call) noexcept {
         }
         return status;
     };
+    if (!prepare_to_throw()) return report(CUSZ_ERROR_MEMORY, "out of memory");
     try {
         const FloatMode mode;
         call();

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "errors.hpp"
 #include "simd/float_mode.hpp"
 
 namespace cusz::cpu {
@@ -16,7 +17,7 @@ namespace cusz::cpu {
 // Runs work(part, thread) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
 // Threads, of which the caller is number 0, each take the next part when they are free. The other threads end with the
 // call: none is left to wait for after a fork, or when a host unloads its plugins. If the system refuses to start a
-// thread, the running ones do its work.
+// thread, or has no memory for it, the running ones do its work.
 template <class Work>
 void parallel(int threads, std::uint64_t parts, const Work& work) {
     if (threads == 1) {
@@ -26,6 +27,7 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
     std::atomic<std::uint64_t> next = 0;
     const auto take_parts = [&](int thread) {
+        if (thread > 0 && !prepare_to_throw()) return;
         const FloatMode mode;
         try {
             for (std::uint64_t part = next++; part < parts; part = next++) work(part, thread);
