@@ -322,6 +322,16 @@ def test_a_pipe_as_output_stays_one(run, folder, command):
     assert stat.S_ISFIFO((folder / "pipe").stat().st_mode)
 
 
+@pytest.mark.parametrize("command", [("compress", "x.npy", "--eb", "1e-3"), ("decompress", "x.cusz")], ids=" ".join)
+def test_standard_output_as_output_has_nothing_else(run, folder, command):
+    run("compress", "x.npy", "--eb", "1e-3", "-o", "x.cusz")
+    archive = (folder / "x.cusz").read_bytes()
+    words = [sys.executable, "-m", "cusz_core", *command, "-o", "/dev/stdout", "--force"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, check=True)
+    assert done.stdout == (archive if command[0] == "compress" else cusz.decompress(archive).tobytes())
+    assert done.stderr.startswith(b"/dev/stdout: ")
+
+
 def test_a_link_as_output_stays_one(run, folder):
     """What it leads to, perhaps on a larger disk, is written, whether there is anything yet or not."""
     (folder / "elsewhere").mkdir()

@@ -37,6 +37,7 @@ from .command_line import (
     read_npy,
     refuse_overwrite,
     size,
+    told_beside,
 )
 from .info import ArchiveInfo, inspect, json_value
 from .parameters import TABLE, Parameters
@@ -213,15 +214,16 @@ def _compress(options: argparse.Namespace) -> int:
         file.write(archive)
     info = inspect(archive)
     rate = field.nbytes / seconds / 1e9
-    if options.json:
-        goal = {"psnr": json_value(found.psnr)} if found else {}
-        print_json({"output": str(output), "seconds": seconds, "gbps": rate, **goal, **info.to_dict()})
-    else:
-        psnr = f"PSNR {found.psnr:.2f} dB, " if found else ""
-        print(
-            f"{output}: {size(info.raw_bytes)} -> {size(info.archive_bytes)}, ratio {info.ratio:.2f}, "
-            f"{info.bit_rate:.3f} bits per value, {psnr}bound {_bound(info)}, {seconds:.3f} s, {rate:.2f} GB/s"
-        )
+    with told_beside(output):
+        if options.json:
+            goal = {"psnr": json_value(found.psnr)} if found else {}
+            print_json({"output": str(output), "seconds": seconds, "gbps": rate, **goal, **info.to_dict()})
+        else:
+            psnr = f"PSNR {found.psnr:.2f} dB, " if found else ""
+            print(
+                f"{output}: {size(info.raw_bytes)} -> {size(info.archive_bytes)}, ratio {info.ratio:.2f}, "
+                f"{info.bit_rate:.3f} bits per value, {psnr}bound {_bound(info)}, {seconds:.3f} s, {rate:.2f} GB/s"
+            )
     return 0
 
 
@@ -247,10 +249,11 @@ def _decompress(options: argparse.Namespace) -> int:
             np.save(file, field)
         else:
             file.write(field.reshape(-1).data)
-    print(
-        f"{output}: {dtype.name} {extents(level.shape)}, {size(size_of_level)}, "
-        f"{seconds:.3f} s, {field.nbytes / seconds / 1e9:.2f} GB/s"
-    )
+    with told_beside(output):
+        print(
+            f"{output}: {dtype.name} {extents(level.shape)}, {size(size_of_level)}, "
+            f"{seconds:.3f} s, {field.nbytes / seconds / 1e9:.2f} GB/s"
+        )
     return 0
 
 

@@ -57,6 +57,7 @@ __all__ = [
     "read_npy",
     "refuse_overwrite",
     "size",
+    "told_beside",
 ]
 
 GROUP = "cusz.commands"
@@ -216,6 +217,15 @@ def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
         raise UsageError(f"the output {output} is the input itself")
     if not force:
         raise UsageError(f"{output} exists: use --force to overwrite it")
+
+
+def told_beside(output: Path) -> contextlib.AbstractContextManager[Any]:
+    """What is printed goes to standard error if standard output is the output, as with `-o /dev/stdout`."""
+    try:
+        is_stdout = os.path.samestat(os.stat(output), os.fstat(1))
+    except OSError:  # a new file, or no standard output
+        is_stdout = False
+    return contextlib.redirect_stdout(sys.stderr) if is_stdout else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
