@@ -162,7 +162,7 @@ def test_a_later_step_of_100000_ranks_builds_no_list_of_them(monkeypatch: pytest
 
 
 @pytest.mark.mpi
-@pytest.mark.quick(1)
+@pytest.mark.full
 @pytest.mark.parametrize("ranks_of_a_table", ["1", "3"])
 def test_several_ranks_put_rows_of_a_table(
     ranks_of_a_table: str, mpirun: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -329,8 +329,8 @@ def test_threads_that_read_files_with_variables_of_one_name(engine: str, plainly
             concurrent.futures.ThreadPoolExecutor(2) as pool,
         ):
             decoded = (lambda: file.read("u", block_id=0)) if plainly else (lambda: other[0].read_blocks("u")[0])
-            captured = pool.submit(wrong, lambda: run[0].read("u"), fields[0], 3000)
-            assert pool.submit(wrong, decoded, fields[1], 30000).result() == 0
+            captured = pool.submit(wrong, lambda: run[0].read("u"), fields[0], 1000)
+            assert pool.submit(wrong, decoded, fields[1], 10000).result() == 0
             assert captured.result() == 0
     finally:
         sys.setswitchinterval(interval)

@@ -39,6 +39,7 @@ LARGE = [(300_001,), (257, 1000), (70, 50, 99), (9, 17, 33, 40), (80, 5, 5, 60)]
 THIN = [(2, 5000), (3, 3, 3000), (3000, 3, 3), (2, 2, 2, 700), (600, 2, 2, 2), (70, 2, 65), (65, 70, 2), (4097, 1, 2)]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
