@@ -338,6 +338,28 @@ def test_differences_near_the_largest_double(tmp_path: Path) -> None:
     assert half.psnr == pytest.approx(20 * math.log10(2 / math.sqrt(1 / 4)))
 
 
+def test_the_range_is_that_of_all_finite_values_of_a(tmp_path: Path) -> None:
+    """Also of those where b has a NaN, or no block."""
+    a = np.arange(9.0)
+    a[4:6] = 1000.0, np.nan
+    b = a + 0.5
+    b[4] = np.nan
+    for (one,) in (cz.compare_runs(*pair(tmp_path, (a, b))), _without_a_block(tmp_path, a, a + 0.5)):
+        assert one.largest == 0.5
+        assert one.largest_of_range == 0.5 / 1000
+        assert one.psnr == pytest.approx(20 * math.log10(1000 / 0.5))
+
+
+def _without_a_block(tmp_path: Path, a: Any, b: Any) -> Any:
+    """How far b is apart that lacks values 3 to 5."""
+    with cz.Writer(tmp_path / "all.bp", eb=0) as out, out.step():
+        out.put("u", a)
+    with cz.Writer(tmp_path / "part.bp", eb=0) as out, out.step():
+        for start in (0, 6):
+            out.put("u", b[start : start + 3], start=(start,), shape=(9,))
+    return cz.compare_runs(tmp_path / "all.bp", tmp_path / "part.bp")
+
+
 def test_a_step_that_is_named_twice(tmp_path: Path) -> None:
     assert len(list(cz.compare_runs(*pair(tmp_path, (X, X)), steps=[0, 0]))) == 1
 

@@ -178,7 +178,9 @@ def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str, fill: float |
         if not is_covered:
             in_a, in_b = a.coverage(name, *box), b.coverage(name, *box)
             sums.add_alone(int(np.count_nonzero(in_a ^ in_b)))
-            in_both = in_a & in_b
+            in_both, in_a_alone = in_a & in_b, in_a & ~in_b
+            if in_a_alone.any():
+                sums.widen(_with_holes(np.asarray(a.read(name, *box))[in_a_alone], fill))
             if not in_both.any():
                 continue
         outs = [None if own is None else own[: math.prod(box[1])].reshape(box[1]) for own in room]
@@ -278,6 +280,13 @@ class _Sums:
         self._different += n_values
         self._beyond += n_values if self._bound is not None else 0
 
+    def widen(self, values: NDArray[Any]) -> None:
+        """Adds the finite ones of a's values to its range."""
+        for part in _parts(values):
+            finite = part[np.isfinite(part)]
+            if finite.size:
+                self._add_range(float(finite.min()), float(finite.max()))
+
     def add(self, start: Extents, a: NDArray[Any], b: NDArray[Any], covered: NDArray[np.bool_] | None) -> None:
         """Adds a piece; `covered` says which of its values count, None: all of them."""
         index = None if covered is None else np.flatnonzero(covered)
@@ -307,23 +316,24 @@ class _Sums:
         bits = np.dtype(f"u{a.itemsize}")
         same: NDArray[np.bool_] = a.view(bits) == b.view(bits)
         low, high = float(a.min()), float(a.max())  # NaN if there is one
+        all_finite = math.isfinite(low) and math.isfinite(high)
+        if all_finite:
+            self._add_range(low, high)
+        else:
+            self.widen(a)
         if same.all():
-            if not (math.isfinite(low) and math.isfinite(high)):
-                finite = a[np.isfinite(a)]
-                self._add_finite(finite)
-            else:
-                self._add_range(low, high, a.size)
+            self._finite += a.size if all_finite else int(np.count_nonzero(np.isfinite(a)))
             return same, None
         with np.errstate(over="ignore", invalid="ignore"):
             error = _distances(a, b)
         largest = float(error.max())
-        all_finite = math.isfinite(low) and math.isfinite(high) and math.isfinite(largest)
+        all_finite &= math.isfinite(largest)
         if all_finite:
-            self._add_range(low, high, a.size)
+            self._finite += a.size
         else:
             self._are_plain = False
             finite = np.isfinite(a) & np.isfinite(b)
-            self._add_finite(a[finite])
+            self._finite += int(np.count_nonzero(finite))
             error[~finite | same] = 0.0
             largest = float(error.max())
         self._are_plain &= a.dtype.kind == "f"
@@ -338,13 +348,8 @@ class _Sums:
         self._squares.add(error)
         return same, at
 
-    def _add_finite(self, values: NDArray[Any]) -> None:
-        if values.size:
-            self._add_range(float(values.min()), float(values.max()), values.size)
-
-    def _add_range(self, low: float, high: float, n_values: int) -> None:
+    def _add_range(self, low: float, high: float) -> None:
         self._low, self._high = min(self._low, low), max(self._high, high)
-        self._finite += n_values
 
     def _broken(self, a: NDArray[Any], b: NDArray[Any], same: NDArray[np.bool_]) -> int:
         if a.dtype.kind == "f" and a.itemsize in (4, 8):
