@@ -69,6 +69,18 @@ def test_into_part_of_a_larger_array(
     assert same_bits(np.ascontiguousarray(larger), np.ascontiguousarray(expected))
 
 
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+@pytest.mark.parametrize("shape", [(40, 40), (0, 5)])
+def test_a_box_without_values(shape: tuple[int, int], predictor: Any) -> None:
+    """numpy gives empty arrays strides of 0."""
+    archive = cusz.compress(np.zeros(shape, F32) + np.arange(shape[1], dtype=F32), 1e-2, predictor=predictor)
+    for level in range(2 if shape[0] else 1):
+        for prefix in (None, len(archive)):
+            assert cusz.decompress_box(archive, (0, 0), (0, 5), level=level, archive_bytes=prefix).shape == (0, 5)
+            out = np.empty((5, 4), F32)[:0, ::2]
+            assert cusz.decompress_box(archive, (0, 1), out=out, level=level, archive_bytes=prefix) is out
+
+
 def test_tiles_that_are_not_wanted_are_verified() -> None:
     archive = bytearray(cusz.compress(smooth((64, 64, 64), F32), 1e-3))
     cusz.decompress_box(archive, (0, 0, 0), (1, 1, 1))

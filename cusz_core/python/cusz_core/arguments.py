@@ -111,7 +111,7 @@ def output_box(out: NDArray[Any], dtype: np.dtype[Any], count: tuple[int, ...]) 
         raise UnsupportedError(f"out has dtype {out.dtype.str} ({out.dtype.name}); this archive needs {dtype.name}")
     if out.shape != count:
         raise ParameterError(f"out has shape {out.shape}; the box has extents {count}")
-    steps = [stride for stride, extent in zip(out.strides, count, strict=True) if extent > 1]
+    steps = [stride for stride, extent in zip(out.strides, count, strict=True) if extent > 1 and out.size > 0]
     if not out.flags.aligned or any(step <= 0 or step % out.itemsize for step in steps):
         raise ParameterError(f"out has strides {out.strides}; they must be positive multiples of {out.itemsize} bytes")
     if not out.flags.writeable:
