@@ -338,6 +338,13 @@ def test_differences_near_the_largest_double(tmp_path: Path) -> None:
     assert half.psnr == pytest.approx(20 * math.log10(2 / math.sqrt(1 / 4)))
 
 
+def test_differences_of_subnormal_values(tmp_path: Path) -> None:
+    a = np.array([0, 3 * 5e-324])
+    (found,) = cz.compare_runs(*pair(tmp_path, (a, a * [0, 0])))
+    assert found.largest_of_range == 1.0
+    assert found.psnr == pytest.approx(10 * math.log10(2))
+
+
 def test_the_range_is_that_of_all_finite_values_of_a(tmp_path: Path) -> None:
     """Also of those where b has a NaN, or no block."""
     a = np.arange(9.0)

@@ -149,6 +149,8 @@ def test_values_that_are_no_numbers() -> None:
     assert (view.colours(flat) == view.colours(flat)[0, 0]).all()
     largest = view.Picture(np.array([[-1.7e308, 1.7e308]]), of, 1, {}, ())
     assert largest.scaled().tolist() == [[0.0, 1.0]]
+    smallest = view.Picture(np.array([[0, 5e-324]]), of, 1, {}, ())
+    assert smallest.scaled().tolist() == [[0.0, 1.0]]
     huge = view.Picture(np.array([[1.75 * 2.0**1023, 1.25 * 2.0**1023, -np.inf, np.inf]]), of, 1, {}, ())
     finite, infinite = view.fitted(huge, 2, 1).values[0]
     assert finite == 1.5 * 2.0**1023

@@ -297,6 +297,11 @@ def test_survey_of_equal_values(dtype):
     assert math.isnan(row.relative)
 
 
+def test_survey_of_subnormal_values():
+    (row,) = tuning.survey(np.tile([0.0, 5e-324], 50), [5e-324], "abs")
+    assert row.relative == 1.0
+
+
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 def test_survey_by_a_sample_is_near(shape):
@@ -343,6 +348,10 @@ def test_effects_on_small_values():
     assert tuning.effects(huge, -huge, None) == tuning.Effects(0, 1, 1, 1)
     smallest = np.array([5e-324, -5e-324])
     assert tuning.effects(smallest, smallest, None) == tuning.Effects(0, 0, 0, 0)
+    assert tuning.effects(smallest, 0 * smallest, None) == tuning.Effects(1, 0, 1, 1)
+    few = np.ldexp([60.0, 60.0, 200.0, 200.0], -1074)
+    off = np.ldexp([0.0, 1.0, 1.0, 19.0], -1074)
+    assert tuning.effects(few, few + off, None) == tuning.Effects(0, 0, 1 / 2, 0)
     many = np.tile(x, 30000)
     assert tuning.effects(many, np.tile(y, 30000), 1e20) == pytest.approx(expected)
 

@@ -51,6 +51,21 @@ def test_psnr_of_extreme_magnitudes():
         assert psnr == pytest.approx(usual, rel=1e-12)
 
 
+@pytest.mark.parametrize("units", [1, 3, 5])
+def test_psnr_of_subnormal_values(units):
+    """Half of the smallest value is 0."""
+    x = np.tile([0.0, units * 5e-324], 50)
+    result = cusz.verify(x, cusz.compress(x, 1e-3, predictor="lorenzo"))
+    assert result.max_error == units * 5e-324
+    assert result.psnr == pytest.approx(10 * math.log10(2))
+
+
+def test_psnr_of_a_range_that_overflows():
+    a, b = np.array([-1.5e308, 1.5e308]), np.array([-1.5e308, 1e308])
+    _, squares = verification.compare(a, b, 1e308, None)
+    assert squares.psnr(-1.5e308, 1.5e308, 2) == pytest.approx(20 * math.log10(6 * math.sqrt(2)))
+
+
 def test_one_value_beyond_the_bound(dtype):
     x = field(dtype)
     archive = cusz.compress(x, 1e-3)

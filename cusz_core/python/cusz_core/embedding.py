@@ -26,6 +26,7 @@ Results:
     compare        which decoded values break a bound, decided exactly, and how far off they are: a SumOfSquares
     json_value     a value for JSON, which has no NaN and no infinities
     predictor_name of the number that `compress_many_described` tells; None for -1
+    scaled_range   the size of a value range, and the scale at which it does not overflow
 The machine:
     cpu_model, instruction_set
 """
@@ -46,7 +47,7 @@ from .device_memory import module_of
 from .errors import UnsupportedError
 from .info import json_value
 from .parameters import Lossless
-from .verification import SumOfSquares, compare, on_host
+from .verification import SumOfSquares, compare, on_host, scaled_range
 
 __all__ = [
     "PlacedField",
@@ -71,6 +72,7 @@ __all__ = [
     "placed_field",
     "predictor_name",
     "real",
+    "scaled_range",
     "threads",
     "unpacked",
 ]

@@ -24,7 +24,16 @@ from .codec import ValueRange, compress_with, decompress, value_range
 from .errors import ParameterError, UnsupportedError
 from .info import inspect, json_value
 from .parameters import GOALS, Mode, Options, Parameters
-from .verification import Effects, EffectsOfAll, SumOfSquares, compare, effects, percent, verified_and_decoded
+from .verification import (
+    Effects,
+    EffectsOfAll,
+    SumOfSquares,
+    compare,
+    effects,
+    percent,
+    scaled_range,
+    verified_and_decoded,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
@@ -346,8 +355,8 @@ def _try(found: Sample, parameters: Parameters, *, with_effects: bool = True) ->
 
 
 def _relative(eb: float, lowest: float, highest: float) -> float:
-    half_range = highest / 2 - lowest / 2  # the range itself may overflow
-    return eb / 2 / half_range if half_range else math.nan
+    size, scale = scaled_range(lowest, highest)
+    return eb * scale / size if size else math.nan
 
 
 def rounded(eb: float, digits: int, *, up: bool = False) -> float:

@@ -229,8 +229,9 @@ class EffectsOfAll:
             a, b = a[counted], b[counted]
             self._total += a.size
             changes_sign = (b != 0) & (np.signbit(a) != np.signbit(b))
-            error, size = np.abs(a / 2 - b / 2), np.abs(a / 2)  # differences of halves do not overflow
-            found = (b == 0, changes_sign, error > 0.01 * size, error > 0.1 * size)
+            with np.errstate(over="ignore"):
+                off = np.abs(a - b) / np.abs(a)  # a fraction of a subnormal number would be rounded
+            found = (b == 0, changes_sign, off > 0.01, off > 0.1)
             self._counts += [np.count_nonzero(those) for those in found]
 
     @property
@@ -368,11 +369,18 @@ class SumOfSquares:
         """In dB, of `count` values between these; infinite if all are exact, NaN if only those are that were kept."""
         if self.scaled_sum == 0.0:
             return math.nan if self.not_finite else math.inf
-        half_range = highest / 2 - lowest / 2
-        if half_range == 0.0:
+        size, scale = scaled_range(lowest, highest)
+        if size == 0.0:
             return -math.inf
         log_rmse = math.log10(self.largest) + 0.5 * math.log10(self.scaled_sum / (count - self.not_finite))
-        return 20 * (math.log10(half_range) + math.log10(2) - log_rmse)
+        return 20 * (math.log10(size) - math.log10(scale) - log_rmse)
+
+
+def scaled_range(lowest: float, highest: float) -> tuple[float, float]:
+    """The size of a value range times a scale, and that scale: 1, or 1/2 where the size itself would overflow. (Not
+    always 1/2, as halves of subnormal numbers are rounded.)"""
+    scale = 1.0 if math.isfinite(highest - lowest) else 0.5
+    return highest * scale - lowest * scale, scale
 
 
 def _bound_for(info: ArchiveInfo, original: float) -> float:

@@ -371,8 +371,8 @@ class _Sums:
         return self._largest < embedding.absolute_bound(eb, self._low, self._high)
 
     def difference(self, name: str, step: int, size: int) -> Difference:
-        half = self._high / 2 - self._low / 2 if self._finite else math.nan  # the range itself may overflow
+        whole, scale = embedding.scaled_range(self._low, self._high) if self._finite else (math.nan, 1.0)
         psnr = math.nan if math.isinf(self._largest) else self._squares.psnr(self._low, self._high, self._finite)
-        of_range = self._largest / 2 / half if half > 0 and math.isfinite(self._largest) else math.nan
+        of_range = self._largest * scale / whole if whole > 0 and math.isfinite(self._largest) else math.nan
         counts = (self._values, self._values / size if size else 1.0, self._different, self._beyond)
         return Difference(name, step, "", *counts, self._largest, self._at, of_range, psnr, self._finite_in_one)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
 from ..reading.levels import VariableLevel
@@ -60,9 +61,9 @@ class Picture:
         limits = self.limits()
         if limits is None:
             return np.full(self.values.shape, np.nan)
-        low, high = limits
+        size, scale = embedding.scaled_range(*limits)
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (self.values / 2 - low / 2) / (high / 2 - low / 2 or 1)
+            scaled = (self.values * scale - limits[0] * scale) / (size or 1)
         return np.clip(scaled, 0, 1)
 
 
