@@ -547,7 +547,7 @@ def test_damaged_integers(values: Any, lossless: Any, engine: Any, tmp_path: Pat
 
 
 def test_blocks_that_are_lost_uncompressed_or_in_error() -> None:
-    tally = _Tally("T", "float")
+    tally = _Tally("T", "float", 1)
     kinds: list[Block] = [
         {"kind": "lost", "raw_bytes": 40, "archive_bytes": 56, "error": "lost"},
         {"kind": "plain", "raw_bytes": 40, "archive_bytes": 56},

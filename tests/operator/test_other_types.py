@@ -151,6 +151,26 @@ def test_float16(eb: float, mode: Any, ranges: bool, engine: Any, tmp_path: Path
         assert np.isfinite(got[0, 3:5]).all()
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_sizes_are_those_of_float16(check: bool, engine: Any, tmp_path: Path) -> None:
+    """Not those of the float32 that is stored; also where steps have been appended."""
+    x = X.astype(np.float16)
+    for append in (False, True):
+        with cz.Writer(tmp_path / "run.bp", engine=engine, append=append) as out:
+            for eb in (1e-2, 0.0):
+                with out.step():
+                    out.put("x", x, eb=eb)
+    blocks = list(cz.inspect_bp(tmp_path / "run.bp", check=check))
+    assert [block["raw_bytes"] for block in blocks] == 4 * [x.nbytes]
+    assert [block["ratio"] for block in blocks] == [x.nbytes / block["archive_bytes"] for block in blocks]
+    assert list(cz.inspect_bp(tmp_path / "run.bp", steps=[1, 3], check=check)) == blocks[1::2]
+    (variable,) = cz.inspect_variables(tmp_path / "run.bp", check=check)
+    assert (variable.raw_bytes, variable.archive_raw_bytes, variable.raw) == (4 * x.nbytes, 4 * x.nbytes, 2)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [step.blocks("x")["raw_bytes"].tolist() for step in run] == 4 * [[x.nbytes]]
+        assert f"ratio {blocks[-1]['ratio']:.1f}" in repr(run)
+
+
 FINITE = st_numpy.arrays(np.float16, st.integers(1, 60), elements=st.floats(-65504, 65504, width=16))
 BOUNDS = st.one_of(st.floats(1e-9, 1e5), st.sampled_from([2.0**k for k in range(-26, 16)]))
 

@@ -414,6 +414,29 @@ def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
     assert html.rows("Against the original")["wave/imag"]["largest error"] == f"{error:.6g}"
 
 
+def test_float16_is_compared_as_a_reader_gives_it(tmp_path: Path) -> None:
+    x = (X * 100).astype(np.float16)
+    original, run = tmp_path / "original.bp", tmp_path / "run.bp"
+    for path, eb in ((original, 0.0), (run, 0.3)):
+        support.write_run(path, {"h": x}, eb=eb)
+    page = report.make(run, original)
+    (half,) = page.variables
+    assert (page.broken, half.raw_bytes) == ([], x.nbytes)
+    found = half.comparisons[0].steps[0]
+    (exact,) = cz.compare_runs(original, run)
+    assert found.over_bound <= 1
+    assert found.max_error == exact.largest
+    assert found.psnr == pytest.approx(exact.psnr, rel=1e-12)
+    view = half.comparisons[0].view
+    assert view is not None
+    with cz.Reader(run) as reader:
+        assert np.array_equal(view.decoded, reader[0].read("h").astype(np.float32))
+    assert page.notes == [
+        "h: the bound in force is that of the float32 values that are stored; errors are those of the float16 values "
+        "that they are rounded to"
+    ]
+
+
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 3), (1, 30), (3, 5, 7, 9), (2, 2, 3, 4, 5)])
 def test_every_number_of_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ..plugin import PLUGIN_NAME, CaptureMemory, Plugin, refuse_several_copies, 
 from ..reading.walk import OpenStep, walk
 from ..tables import blocktable, checks
 from ..tables.boxes import begin_in_others
+from ..tables.representation import attribute_name, widening
 from ..tables.stored import (
     FLOATS,
     INTEGERS,
@@ -58,9 +59,10 @@ class Block(TypedDict, total=False):
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
-        out_of_range, unpredictable, version, checksum (of the payload). Integers, and float and double where BP4 has
-        room for no more than the bytes, have a packed block: the kind is "packed", or "raw" if they became no smaller,
-        and bins, version and checksum are missing.
+        out_of_range, unpredictable, version, checksum (of the payload). If a Writer was given float16, which it stores
+        as float, raw_bytes and ratio are those of float16. Integers, and float and double where BP4 has room for no
+        more than the bytes, have a packed block: the kind is "packed", or "raw" if they became no smaller, and bins,
+        version and checksum are missing.
     From the block table of a Writer:
         device (number of the CUDA device that held the field, -1: host memory), min, max (of values that are finite and
         not fill; absent if the Writer was told not to compute them), seconds (spent compressing).
@@ -133,7 +135,7 @@ def inspect_bp(
     """
     file = OpenFile(path, check=check)
     parts = file.parts(*file.selected(variables, steps), progress)
-    return (block for part in parts for block in part.blocks(tells_damage=True))
+    return (_as_given(block, part.widening) for part in parts for block in part.blocks(tells_damage=True))
 
 
 class OpenFile:
@@ -142,6 +144,8 @@ class OpenFile:
     Attributes:
         table_checks: CRC-32 of block tables, by step and variable, as far as they are known.
         records: what Writers were asked, by step and variable.
+        widenings: how many times as many bytes values take where they are stored as where they were given, by variable,
+            as far as steps that have been opened tell.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, check: bool) -> None:
@@ -162,6 +166,7 @@ class OpenFile:
         self.adios2 = import_adios2()
         self.plugin = Plugin()
         self.check = check
+        self.widenings: dict[str, int] = {}
         self._others = 0
 
     def selected(
@@ -239,6 +244,11 @@ class OpenFile:
     def _variables(self, io: Any) -> dict[str, dict[str, str]]:
         with calling_adios2(f"list the variables of {self._path!r}"):
             found = io.available_variables()
+            # Of a file with several writers, the first step of each has its attributes.
+            for name in [name for name, own in found.items() if own["Type"] == "float" and name not in self.widenings]:
+                given = io.inquire_attribute(attribute_name(name))
+                if given is not None and given.type() == "string":
+                    self.widenings[name] = widening(given.data_string())
         return {name: own for name, own in found.items() if not blocktable.is_table(name)}
 
 
@@ -250,6 +260,7 @@ class Part:
         step: its number in the file.
         shape: of the global array; () for one value, and for blocks without a place.
         record: what a Writer was asked of it; None if that is not known.
+        widening: how many times as many bytes its values take where they are stored as where they were given.
     """
 
     def __init__(
@@ -272,6 +283,7 @@ class Part:
         self.step = step.number
         self.shape = extents_of(description["Shape"])
         self.record = file.records.get((step.number, name))
+        self.widening = file.widenings.get(name, 1)
         self._file = file
         self._opened, self._selected = step, selected
         self._progress = progress
@@ -295,7 +307,8 @@ class Part:
         return table
 
     def blocks(self, *, tells_damage: bool = False) -> Iterator[Block]:
-        """The blocks, with what is in their archives and in the block table. tells_damage: also that of the table."""
+        """The blocks, with what is in their archives and in the block table, which have the sizes of what is stored.
+        tells_damage: also what is wrong with the table."""
         blocks = self._described()
         damage = ""  # of the table: the blocks are still listed
         try:
@@ -531,6 +544,14 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
     )
     if info.predictor is not None:
         block["predictor"] = info.predictor
+    return block
+
+
+def _as_given(block: Block, times: int) -> Block:
+    """The block with its size before it was stored as so many times as many bytes."""
+    if "raw_bytes" in block:
+        block["raw_bytes"] //= times
+        block["ratio"] /= times
     return block
 
 

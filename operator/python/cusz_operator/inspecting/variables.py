@@ -49,7 +49,8 @@ class VariableInfo:
         blocks: number of blocks, over these steps.
         covered: the share of the global shapes in which there are blocks; None: it has none. (1 if blocks overlap that
             have more values than the shapes.)
-        raw_bytes: size of all blocks before compression; None for types without a fixed size.
+        raw_bytes: size of all blocks before compression (as float16, if a Writer was given that, which it stores as
+            float); None for types without a fixed size.
         archive_raw_bytes, archive_bytes: size of the blocks that this operator stores, before compression and as they
             are stored; None if there are none.
         asked: the bounds asked for, in the order of steps, each once. None is one of them if there are blocks of which
@@ -121,7 +122,7 @@ def inspect_variables(
     file = OpenFile(path, check=check)
     tallies: dict[str, _Tally] = {}
     for part in file.parts(*file.selected(variables, steps), progress):
-        tally = tallies.setdefault(part.name, _Tally(part.name, part.type))
+        tally = tallies.setdefault(part.name, _Tally(part.name, part.type, part.widening))
         table: NDArray[Any] | None = None
         is_of_writer = True
         try:
@@ -142,9 +143,9 @@ def inspect_variables(
 class _Tally:
     """Sums up the blocks of a variable."""
 
-    def __init__(self, name: str, kind: str) -> None:
+    def __init__(self, name: str, kind: str, widening: int) -> None:
         self.errors: list[BlockError] = []
-        self._name, self._type = name, kind
+        self._name, self._type, self._widening = name, kind, widening
         dtype = DTYPES.get(kind)
         self._value_bytes = 0 if dtype is None or dtype.hasobject else dtype.itemsize  # 0: there is no fixed number
         self._steps: dict[int, None] = {}
@@ -234,8 +235,8 @@ class _Tally:
             steps=tuple(self._steps),
             blocks=self._counts["blocks"],
             covered=None if self._shapes["without"] else covered,
-            raw_bytes=self._bytes["all"] if self._value_bytes else None,
-            archive_raw_bytes=self._bytes["before"] if has_archives else None,
+            raw_bytes=self._bytes["all"] // self._widening if self._value_bytes else None,
+            archive_raw_bytes=self._bytes["before"] // self._widening if has_archives else None,
             archive_bytes=self._bytes["after"] if has_archives else None,
             asked=tuple(self._asked) or ((None,) if has_archives and self._type not in INTEGERS else ()),
             eb_abs_min=self._bounds[0] if is_bounded else None,

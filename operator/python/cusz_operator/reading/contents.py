@@ -23,7 +23,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 from ..plugin import Plugin
 from ..tables import blocktable, checks
 from ..tables.boxes import Box, Extents, field_shape, first_overlap
-from ..tables.representation import PARTS, attribute_name
+from ..tables.representation import PARTS, attribute_name, widening
 from ..tables.stored import DTYPES, FLOATS, INTEGERS, RAW_OVERHEAD_BYTES, VERBATIM_TAG, mark_of
 from .datafiles import DataFiles, Place, StepLayout
 from .input import Input, Placed
@@ -258,6 +258,7 @@ class Contents:
         if is_checked and zlib.crc32(rows.data) != self._checks[step, name]:
             raise CorruptArchiveError(f"{self.path!r}: the block table of {name!r} at step {step} is damaged")
         table = blocktable.table_of(rows, name)
+        table["raw_bytes"] //= widening(self.entry(name).given)
         if is_checked:  # and so is ADIOS2's metadata
             return Blocks(table, has_table=True)
         placed = self.input.placed(name, step)
@@ -491,7 +492,7 @@ def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool 
         if blocks.has_table and of_type in FLOATS:  # of a Writer, which compresses all of them
             return True
         row = blocks.table[int(blocks.filled[0])]
-        capacity = int(row["raw_bytes"]) + RAW_OVERHEAD_BYTES
+        capacity = math.prod(row["count"].tolist()) * DTYPES[of_type].itemsize + RAW_OVERHEAD_BYTES
         # Whatever the operator has stored, packed or plain, counts; sizes do not tell.
         return contents.input.archive(name, step, row["start"].tolist(), DTYPES[of_type], capacity) is not None
     return None
@@ -503,7 +504,7 @@ def _prefix(
     """The first bytes of an archive that a level needs; None if it is not the one that a row describes."""
     archive_bytes = int(row["archive_bytes"])
     # The index takes three bytes for each 16 tiles of 4096 values: with it, the first read tells what is needed.
-    needed = min(archive_bytes, _FRONT_BYTES + int(row["raw_bytes"]) // dtype.itemsize // 4096 // 4)
+    needed = min(archive_bytes, _FRONT_BYTES + math.prod(row["count"].tolist()) // 4096 // 4)
     while known is None or known.nbytes < needed:
         known = data.archive(place, needed, known)
         if known is None:

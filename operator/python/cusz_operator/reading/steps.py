@@ -87,8 +87,8 @@ class ReaderStep:
 
         Fields: rank, step, device (-1: host memory), start, count, raw_bytes, archive_bytes, eb_abs, min, max,
         outliers, checksum, seconds: the block table of a Writer. For what other programs wrote, only what ADIOS2 knows
-        is there, and the rest is -1 or NaN. Of complex numbers it is the table of the real part; `NAME/imag` has its
-        own.
+        is there, and the rest is -1 or NaN. raw_bytes is the size of values as `read` gives them. Of complex numbers it
+        is the table of the real part; `NAME/imag` has its own.
 
         Raises:
             ParameterError: there is no such variable at this step, or it is one value.

@@ -180,3 +180,8 @@ def given_back(parts: list[NDArray[Any]], given: str) -> NDArray[Any]:
     whole = np.empty(parts[0].shape, given)
     whole.real, whole.imag = parts
     return whole
+
+
+def rounded_back(values: NDArray[Any], given: str) -> NDArray[Any]:
+    """Stored values as `given_back` rounds them, in the type that stores them; the array itself if it does not."""
+    return given_back([values], given).astype(values.dtype) if given == "float16" else values

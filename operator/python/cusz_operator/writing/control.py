@@ -19,7 +19,7 @@ import cusz_core
 from cusz_core import embedding, tuning
 
 from ..ranks import Caught, Ranks
-from ..tables.representation import given_back
+from ..tables.representation import rounded_back
 from .agreement import Description, Span, bound_within
 from .compression import StepWork
 from .goals import STEP, Wanted
@@ -197,8 +197,7 @@ class Controller:
             if group.wanted.kind == "psnr" and bound > 0:
                 unit = group.unit
                 decoded = cusz_core.decompress(archive, threads=blocks.parameters.threads)
-                if blocks.given == "float16":
-                    decoded = given_back([decoded], blocks.given).astype(np.float32)
+                decoded = rounded_back(decoded, blocks.given)
                 original = work.on_host(number, i).reshape(-1)
                 _, squares = embedding.compare(original, decoded.reshape(-1), bound, blocks.parameters.fill)
             yield _Figures(len(archive), _in_units(squares, unit))

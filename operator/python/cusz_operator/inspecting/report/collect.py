@@ -22,7 +22,7 @@ from ...reading.reader import Reader
 from ...reading.steps import ReaderStep, fill_of
 from ...tables import blocktable
 from ...tables.boxes import Box, Extents, pieces
-from ...tables.representation import are_stored_alike
+from ...tables.representation import are_stored_alike, rounded_back
 from ...tables.stored import DTYPES, FLOATS
 from ..blocks import Block, inspect_bp
 from ..view import picture_of
@@ -343,6 +343,11 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
                 page.broken.append(
                     f"{part}, step {found.step}: {found.broken} of {found.values} values break the bound; {found.worst}"
                 )
+        if entry.given == "float16" and any(found.over_bound for found in comparison.steps):
+            page.notes.append(
+                f"{part}: the bound in force is that of the float32 values that are stored; errors are those of the "
+                "float16 values that they are rounded to"
+            )
         unchecked = [str(found.step) for found in comparison.steps if found.unchecked]
         if unchecked:
             page.notes.append(
@@ -363,6 +368,7 @@ def _compare_step(
     """Compares a stored variable at a step, slab by slab."""
     found = StepComparison(facts.step)
     step, dtype = run[facts.step], DTYPES[run._contents.entry(part).type]
+    given = run._contents.entry(name).given
     is_field = dtype in FLOATS.values()
     empty = np.empty(0, np.float64)
     squares = embedding.compare(empty, empty, 0.0, None)[1]
@@ -392,10 +398,10 @@ def _compare_step(
         if limits.values:
             low, high, n_values = min(low, limits.min), max(high, limits.max), n_values + limits.values
         # What has no bound is compared as if it had one that nothing breaks: for the errors alone.
-        violations, errors = embedding.compare(
-            a, b, np.finfo(np.float64).max if bound is None else bound, fill, is_pointwise
-        )
-        squares.merge(errors)
+        no_bound = float(np.finfo(np.float64).max)
+        violations, errors = embedding.compare(a, b, no_bound if bound is None else bound, fill, is_pointwise)
+        given_back = rounded_back(b, given)
+        squares.merge(errors if given_back is b else embedding.compare(a, given_back, no_bound, fill)[1])
         if bound is None:
             continue
         found.bounded += a.size
@@ -409,7 +415,7 @@ def _compare_step(
             share = errors.largest_share if is_pointwise else errors.largest / bound
             found.over_bound = max(found.over_bound, share)
             if histogram_for is not None:
-                effects.add(a, b, fill)
+                effects.add(a, given_back, fill)
                 with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                     limit = bound * np.abs(a.astype(np.float64)) if is_pointwise else bound
                     relative = ((b.astype(np.float64) - a) / limit)[~_is_fill(a, fill)]
@@ -469,7 +475,9 @@ def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) ->
     dtype = DTYPES[run._contents.entry(part).type]
     both = (
         _stored_values(exact, step, name, part, box),
-        run[step]._read_stored(part, box, dtype, None, None, fill_of(dtype)),
+        rounded_back(
+            run[step]._read_stored(part, box, dtype, None, None, fill_of(dtype)), run._contents.entry(name).given
+        ),
     )
     original, decoded = (np.array(values).reshape(tuple(count[-3:])) for values in both)
     for fill in {fill for _, _, fill, _ in _pieces(run[step], part, facts)}:

@@ -60,8 +60,9 @@ class StepComparison:
         broken: how many break the bound in force.
         differing: how many differ that have no bound, because they are not compressed.
         unchecked: how many are compressed with bounds that are not known, because blocks overlap.
-        max_error: the largest |original - decoded| of finite values that are not fill.
-        over_bound: the largest quotient of an error and the bound of its block; 0 if every value is exact.
+        max_error: the largest |original - decoded| of finite values that are not fill, as a `Reader` gives them.
+        over_bound: the largest quotient of an error and the bound of its block, of values as they are stored, such as
+            float16 as float32; 0 if every value is exact.
         psnr: as `cusz_core.Verification` defines it; NaN for types that the compressor does not take.
         worst: a sentence about the value that breaks the bound most; "" if none does.
         effects: what the bound does to small values; None where that was not looked at: only the last step is.
