@@ -20,6 +20,8 @@ pytest.importorskip("adios2")
 import adios2
 from other_program import Program
 
+from cusz_operator.reading import steps
+
 NUMBERS = [*(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"]
 NUMBERS += ["complex64", "complex128"]
 
@@ -109,8 +111,16 @@ def test_every_kind_of_variable(engine: str, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_boxes_of_what_the_plugin_compressed(
-    dtype: Any, shape: Any, grid: Any, settings: dict[str, Any], engine: str, tmp_path: Path
+    dtype: Any,
+    shape: Any,
+    grid: Any,
+    settings: dict[str, Any],
+    engine: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(steps, "_BYTES_PER_TASK", 1000)  # threads also for small blocks
+    monkeypatch.setattr(steps, "_MIN_MEAN_BYTES", 0)
     path = tmp_path / "run.bp"
     x = support.smooth((int(np.prod(shape)),), np.dtype(dtype)).reshape(shape)
     x.reshape(-1)[::29] = np.nan
@@ -143,6 +153,43 @@ def blocks_of(x: np.ndarray, grid: Any) -> list[tuple[list[int], np.ndarray]]:
         ([int(cuts[axis][i][0]) for axis, i in enumerate(at)], x[np.ix_(*(cuts[axis][i] for axis, i in enumerate(at)))])
         for at in np.ndindex(*grid)
     ]
+
+
+@pytest.mark.parametrize(("kib", "n_blocks", "n_tasks"), [(2, 600, 0), (64, 8, 0), (64, 40, 3), (1024, 2, 2)])
+@pytest.mark.parametrize("by_writer", [True, False])
+def test_threads_where_they_pay(
+    by_writer: bool, kib: int, n_blocks: int, n_tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for small blocks, or few: starting threads would take longer than decoding them."""
+    given: list[Any] = []
+
+    class Pool(concurrent.futures.ThreadPoolExecutor):
+        def submit(self, *task: Any, **options: Any) -> Any:
+            given.append(task)
+            return super().submit(*task, **options)
+
+    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Pool)
+    path = tmp_path / "run.bp"
+    x = support.smooth((2 * kib * n_blocks, 128), support.F32)
+    settings = {"predictor": "spline"}
+    with cz.Writer(path, eb=1e-3, **settings) if by_writer else Program(path) as out, out.step():
+        for start, block in blocks_of(x, (n_blocks, 1)):
+            out.put("u", block, x.shape, start, *(() if by_writer else (1e-3,)), **({} if by_writer else settings))
+    with cz.Reader(path, threads=2) as run:
+        whole = run[0].read("u")
+        assert support.same_bits(whole, plain(path, "u", 0))
+        assert len(given) == n_tasks
+        assert support.same_bits(run[0].read("u", level=1), np.ascontiguousarray(whole[::2, ::2]))
+        assert len(given) == n_tasks * (1 + by_writer)  # ADIOS2 is asked for one block after the other
+    data = bytearray((path / "data.0").read_bytes())
+    archive = cusz_core.compress(block, 1e-3, **settings)  # of the last one
+    data[data.index(archive) + len(archive) - 3] ^= 0x40
+    (path / "data.0").write_bytes(data)
+    with (
+        cz.Reader(path, threads=2) as run,
+        pytest.raises(cusz_core.CorruptArchiveError, match=rf"variable 'u', step 0, the block at \({start[0]}, 0\)"),
+    ):
+        run[0].read("u")
 
 
 def test_blocks_of_which_only_some_are_archives(tmp_path: Path) -> None:

@@ -84,6 +84,15 @@ class Blocks:
             numbers = meets if numbers is None else numbers[meets]
         return np.arange(len(self.table)) if numbers is None else numbers
 
+    def parts(self, box: Box) -> list[tuple[int, Box, Box]]:
+        """The blocks that have elements in common with a box: the number of each, where it lies, and these elements."""
+        numbers = self.meeting(box)
+        start, count = self.table["start"][numbers], self.table["count"][numbers]
+        first = np.maximum(start, box[0])
+        extent = np.minimum(start + count, np.add(*box)) - first
+        boxes = (list(map(tuple, corners.tolist())) for corners in (start, count, first, extent))
+        return [(number, (s, c), (f, e)) for number, s, c, f, e in zip(numbers.tolist(), *boxes, strict=True)]
+
     @functools.cached_property
     def filled(self) -> NDArray[np.int64]:
         """The numbers of the blocks that have values."""

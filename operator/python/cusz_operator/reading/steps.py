@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import math
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,18 @@ import cusz_core
 from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
-from ..tables.boxes import Box, Extents, intersection, pieces
+from ..tables.boxes import Box, Extents, field_shape, intersection, pieces
 from ..tables.representation import given_back
 from ..tables.stored import DTYPES
 from .contents import Blocks, Contents, naming
 from .levels import VariableLevel, level_of, n_levels, steps_of
+
+_T = TypeVar("_T")
+
+# Raw bytes of blocks: starting a thread takes about as long as decoding 2^18 of them.
+_BYTES_PER_TASK = 1 << 20  # of blocks that a thread decodes one after the other
+_BYTES_PER_THREAD = 1 << 18  # where several decode one block
+_MIN_MEAN_BYTES = 1 << 15  # smaller blocks are mostly work of the interpreter, which runs one thread at a time
 
 
 class ReaderStep:
@@ -178,8 +186,8 @@ class ReaderStep:
         """Reads a box of a variable, or of a coarser level of it.
 
         Of a variable that this plugin compressed, only blocks that overlap the box are fetched, each once, and only
-        their tiles that do so are decoded, several blocks at a time. Where no block is, there are no values: `fill` is
-        put there, and `coverage` tells where that is.
+        their tiles that do so are decoded, several blocks at a time unless they are small. Where no block is, there are
+        no values: `fill` is put there, and `coverage` tells where that is.
 
         Args:
             name: of the variable.
@@ -391,8 +399,9 @@ class ReaderStep:
             if min(common[1], default=1) > 0:
                 needed.append((number, common, first))
         self._contents.expect(name, self.index, [number for number, *_ in needed])
-        workers = min(self._contents.threads, len(needed)) if self._contents.reads_files else 1
-        threads = max(self._contents.threads // max(workers, 1), 1)
+        raw_bytes = blocks.table["raw_bytes"][[number for number, *_ in needed]]
+        tasks = _tasks(needed, raw_bytes, self._contents.threads if self._contents.reads_files else 1)
+        workers = min(self._contents.threads, len(tasks))
 
         def read(number: int, common: Box, first: Extents) -> None:
             place = blocks.box(number)
@@ -403,14 +412,18 @@ class ReaderStep:
                 self._pick(name, level, common, dtype, fill, result[_slices(common, box[0])])
                 return
             what = self._contents.block_in_words(name, self.index, place[0])
+            threads = _threads(int(blocks.table["raw_bytes"][number]), self._contents.threads // workers)
             _decode_level(*found, level.number, place[1], first, result[_slices(common, box[0])], threads, what)
 
-        if workers <= 1:
-            for each in needed:
+        def read_all(task: list[tuple[int, Box, Extents]]) -> None:
+            for each in task:
                 read(*each)
+
+        if workers == 1:
+            read_all(needed)
         else:
             with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-                for done in [pool.submit(read, *each) for each in needed]:
+                for done in [pool.submit(read_all, task) for task in tasks]:
                     done.result()
         return result if archived is not None else _placed(result, like, out)
 
@@ -468,17 +481,13 @@ class ReaderStep:
 
     def _decoded(self, name: str, blocks: Blocks, box: Box, dtype: np.dtype[Any], result: Any, fill: Any) -> bool:
         """Decodes a box from archives, into `result`; False if a block of it is no archive."""
-        needed = []
-        for number in blocks.meeting(box).tolist():
-            block = blocks.box(number)
-            needed.append((number, block, intersection(block, box)))
+        needed = blocks.parts(box)
         if sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
             result[...] = fill
-        self._contents.expect(name, self.index, [number for number, *_ in needed])
-        workers = min(self._contents.threads, len(needed))
-        threads = max(self._contents.threads // max(workers, 1), 1)
-        # ADIOS2 is asked by the caller's thread alone: MPI may allow no other (MPI_THREAD_FUNNELED).
-        fetch_here = not self._contents.reads_files or workers <= 1
+        numbers = [number for number, *_ in needed]
+        self._contents.expect(name, self.index, numbers)
+        tasks = _tasks(needed, blocks.table["raw_bytes"][numbers], self._contents.threads)
+        workers = min(self._contents.threads, len(tasks))
 
         def fetched(number: int) -> NDArray[np.uint8] | None:
             archive = self._contents.archive(name, self.index, number, dtype) if blocks.may_be_archives else None
@@ -486,25 +495,32 @@ class ReaderStep:
                 blocks.may_be_archives = False
             return archive
 
-        def decode(number: int, block: Box, common: Box, archive: NDArray[np.uint8] | None) -> None:
-            if archive is None:
-                archive = fetched(number)
-            if archive is not None:
-                what = self._contents.block_in_words(name, self.index, block[0])
-                _decode(archive, block, common, result[_slices(common, box[0])], threads, what)
+        def decode(block: Box, common: Box, archive: NDArray[np.uint8]) -> None:
+            what = self._contents.block_in_words(name, self.index, block[0])
+            threads = _threads(math.prod(block[1]) * dtype.itemsize, self._contents.threads // workers)
+            shape = field_shape(block[1]) if blocks.has_table else None
+            _decode(archive, shape, block, common, result[_slices(common, box[0])], threads, what)
 
-        with concurrent.futures.ThreadPoolExecutor(max(workers, 1)) as pool:
+        def decode_all(task: list[tuple[int, Box, Box]], archives: Sequence[NDArray[np.uint8] | None]) -> None:
+            for (number, block, common), given in zip(task, archives, strict=True):
+                archive = fetched(number) if given is None else given
+                if archive is None:
+                    return
+                decode(block, common, archive)
+
+        if workers == 1:
+            decode_all(needed, [None] * len(needed))
+            return blocks.may_be_archives
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             pending: deque[concurrent.futures.Future[None]] = deque()
-            for number, block, common in needed:
-                archive = fetched(number) if fetch_here else None
+            for task in tasks:
+                # ADIOS2 is asked by the caller's thread alone: MPI may allow no other (MPI_THREAD_FUNNELED).
+                archives = [None if self._contents.reads_files else fetched(number) for number, *_ in task]
                 if not blocks.may_be_archives:
                     break
-                if workers <= 1:
-                    decode(number, block, common, archive)
-                    continue
                 if len(pending) > 2 * workers:  # waiting archives take memory, and an error is to be told soon
                     pending.popleft().result()
-                pending.append(pool.submit(decode, number, block, common, archive))
+                pending.append(pool.submit(decode_all, task, archives))
             while pending:
                 pending.popleft().result()
         return blocks.may_be_archives
@@ -527,11 +543,36 @@ class ReaderStep:
         return first, extent
 
 
-def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, threads: int, what: str) -> None:
-    """Decodes the part of a block that lies in the box being read, into its place in the result."""
+def _tasks(needed: list[_T], raw_bytes: NDArray[np.int64], threads: int) -> list[list[_T]]:
+    """Blocks in groups that are worth a call of another thread, in order; all in one where threads do not pay."""
+    if threads == 1 or raw_bytes.sum() < _MIN_MEAN_BYTES * len(needed):
+        return [needed]
+    task = (np.cumsum(raw_bytes) - raw_bytes) // _BYTES_PER_TASK
+    return [needed[i:j] for i, j in itertools.pairwise([0, *(np.flatnonzero(np.diff(task)) + 1).tolist(), len(needed)])]
+
+
+def _threads(raw_bytes: int, most: int) -> int:
+    """How many threads decode a block."""
+    return max(min(raw_bytes // _BYTES_PER_THREAD, most), 1)
+
+
+def _decode(
+    archive: NDArray[np.uint8],
+    shape: Extents | None,
+    block: Box,
+    common: Box,
+    target: Any,
+    threads: int,
+    what: str,
+) -> None:
+    """Decodes the part of a block that lies in the box being read, into its place in the result.
+
+    Args:
+        shape: the archive's, if it is known; more than four axes are merged, and Fortran's are reversed.
+    """
     start, count = block
-    shape = cusz_core.inspect(archive).shape  # more than four axes are merged, and Fortran's are reversed
     with naming(what):
+        shape = cusz_core.inspect(archive).shape if shape is None else shape
         if isinstance(target, np.ndarray) and shape == count:
             first = [c - s for c, s in zip(common[0], start, strict=True)]
             cusz_core.decompress_box(archive, first, out=target, threads=threads)
