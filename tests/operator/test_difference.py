@@ -215,6 +215,17 @@ def test_mistakes(words: list[str], code: int, message: str, raw: Path, compress
     assert message in done[2]
 
 
+@pytest.mark.parametrize("words", [[], ["--json"], ["--eb", "1"]])
+def test_nothing_to_compare_is_a_failure(words: list[str], tmp_path: Path, cusz_cli: Any) -> None:
+    """Not 0, which a script takes for "the same"."""
+    for name in "ab":
+        with cz.Writer(tmp_path / name, eb=1e-3):
+            pass
+    code, out, err = cusz_cli("diff", tmp_path / "a", tmp_path / "b", *words)
+    assert (code, out) == (1, "")
+    assert "there is nothing to compare: neither file has a variable in a complete step" in err
+
+
 def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
     for name, (x, y) in {"a": (X, X), "b": (X[1:], X.astype(np.float64))}.items():
         support.write_run(tmp_path / f"{name}.bp", {"x": x, "y": y, "bytes": np.arange(256, dtype=np.uint8)}, eb=0.0)

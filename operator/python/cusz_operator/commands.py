@@ -351,6 +351,9 @@ def _diff(options: argparse.Namespace) -> int:
         bounds = {"eb": options.eb, "mode": options.mode, "fill": options.fill}
         selected = {"variables": options.variable, "steps": options.step}
         found = list(compare_runs(options.a, options.b, **selected, **bounds, progress=tell))
+    if not found:
+        where = "at the steps asked for" if options.step else "in a complete step"
+        raise CuszError(f"there is nothing to compare: neither file has a variable {where}")
     code = EXIT_FAILURE if any(one.fails for one in found) else 0
     if options.json:
         print_json([one.to_dict() for one in found])
