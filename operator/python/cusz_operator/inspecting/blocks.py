@@ -55,7 +55,7 @@ class Block(TypedDict, total=False):
         operator: "cusz", "none or other", or "" for an empty block, which is not read.
     Where applicable:
         writer: the rank that wrote it; unknown in BP4, and where `start` is.
-        start: offset in the global array; not for local arrays, single values, and 8-bit integers in ADIOS2 2.12.
+        start: offset in the global array; not for local arrays, single values, and some 8-bit integers in ADIOS2 2.12.
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
