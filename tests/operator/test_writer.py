@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -222,6 +223,32 @@ def test_appending_to_metadata_that_are_not_in_the_index(steps: int, is_recorded
                 assert not support.violations(x + np.float32(i), step.read("T"), 1e-3)
 
 
+@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize("left", [[], ["data.0"], ["data.0", "md.0", "mmd.0"]], ids=["nothing", "data", "all"])
+def test_appending_to_a_file_whose_first_step_is_not_complete(
+    left: list[str], is_recorded: bool, engine: Any, tmp_path: Path
+) -> None:
+    """As its program was killed: ADIOS2 writes to the index last."""
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
+    support.write_run(path, {"T": x, "old": x}, eb=1e-4, engine=engine)
+    for file in path.iterdir():
+        if file.name not in left:
+            os.truncate(file, 0)
+    if engine == "BP4" and not left:
+        for name in ("md.0", "md.idx"):  # which ADIOS2 makes in the background
+            (path / name).unlink()
+    if is_recorded:  # the step had ended for the program, while ADIOS2 wrote in the background
+        recorder = checks.Recorder(path, 0)
+        recorder.record(0, {}, {})
+        recorder.close()
+    for i in (0, 2):
+        support.write_run(path, {"T": x + i}, {"T": x + i + 1}, eb=1e-3, engine=engine, append=True)
+    with cz.Reader(path) as run:
+        assert [list(step.variables) for step in run] == [["T"]] * 4
+        for i, step in enumerate(run):
+            assert not support.violations(x + np.float32(i), step.read("T"), 1e-3)
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("how", ["asynchronous", "both"])
@@ -246,11 +273,11 @@ def test_a_folder_of_other_things_is_not_replaced(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine")
     monkeypatch.chdir(tmp_path)
-    for path in (tmp_path, ".", f"../{tmp_path.name}/"):
-        with pytest.raises(
-            cusz_core.ParameterError, match=r"a folder with other things than a run, such as '.*', which"
-        ):
-            cz.Writer(path, eb=1, engine=engine)
+    has_no_index = engine == "BP4" and "md.idx" not in others
+    message = r"a folder with other things than a run, such as '.*', which"
+    for path, append in itertools.product((tmp_path, ".", f"../{tmp_path.name}/"), {False, has_no_index}):
+        with pytest.raises(cusz_core.ParameterError, match=message):
+            cz.Writer(path, eb=1, engine=engine, append=append)
     assert [(tmp_path / name).read_text() for name in others] == ["mine"] * len(others)
 
 

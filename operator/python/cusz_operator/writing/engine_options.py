@@ -90,12 +90,15 @@ def require_path(given: str, engine: str, append: bool) -> None:
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")
-    elif path.is_dir():
+    if path.is_dir() and not (append and (path / "md.idx").exists()):
         _require_a_run(path)
 
 
 def _require_a_run(folder: Path) -> None:
-    """ADIOS2 2.12 deletes all that is in a folder that it replaces, with folders in it."""
+    """ADIOS2 2.12 deletes all that is in a folder that it replaces, with folders in it.
+
+    (To append where there is no index, a Writer empties what belongs to a run: `output.emptied`.)
+    """
     entries = list(os.scandir(folder))
     is_run = any(entry.name == "md.idx" for entry in entries)
     for entry in entries:

@@ -34,7 +34,7 @@ from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller, missed_without_search
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions
-from .output import Output, cut_metadata, free_bytes, require_room
+from .output import Output, cut_metadata, emptied, free_bytes, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .settings import Settings
 from .together import Agreed, Report, Together, Totals
@@ -177,7 +177,7 @@ class Writer:
         """Refuses what cannot be written; whether the file to append to has ADIOS2's statistics.
 
         Returns:
-            None for a new file, or on ranks other than 0.
+            None for a file without steps, or on ranks other than 0.
         """
         has_statistics = None
         adios2 = import_adios2()
@@ -188,11 +188,13 @@ class Writer:
             )
         if self._ranks.rank == 0:
             require_path(self._path, self._engine, append)
-            if append and self._engine == "BP5":
-                checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
-                cut_metadata(Path(self._path))
-                has_statistics = statistics.are_in(adios2, Path(self._path))
+            folder = Path(self._path)
             if append:
+                checks.verify(folder)  # ADIOS2 crashes when it reads damaged metadata
+            if append and not emptied(folder):
+                if self._engine == "BP5":
+                    cut_metadata(folder)
+                    has_statistics = statistics.are_in(adios2, folder)
                 self._together.known.in_file = variables_in(self._path)
         plugin_path()
         return has_statistics
@@ -211,7 +213,7 @@ class Writer:
         Args:
             own: what all ranks must open alike.
             wanted: whether this rank wants ADIOS2 to keep minimum and maximum of blocks.
-            has_statistics: on rank 0, whether the file to append to has them; None for a new file.
+            has_statistics: on rank 0, whether the file to append to has them; None for one without steps.
             of_engine: parameters of the engine.
             ranges: as given to the Writer.
             error: with which this rank failed before, if it did.
