@@ -39,6 +39,11 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
             cusz_core.UnsupportedError,
             "FlushStepsCount is 3: of steps that are flushed together, BP4 damages all but the last",
         ),
+        (
+            ("BP5", {"aggregationType": "dataSizeBased"}, False, False),
+            cusz_core.UnsupportedError,
+            "AggregationType is DataSizeBased, with which ADIOS2 does not tell the number of a step",
+        ),
         (("BP5", ["NumAggregators=2"], False, False), cusz_core.ParameterError, "parameters is .*list.*a dictionary"),
         (("BP5", {1: "2"}, False, False), cusz_core.ParameterError, "parameters has the key 1; its keys must be texts"),
         (("SST", {"marshalmethod": "ffs"}, False, False), cusz_core.UnsupportedError, "FFS, which ignores operators"),

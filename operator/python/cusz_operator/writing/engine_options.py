@@ -47,6 +47,11 @@ def engine_parameters(
         )
     if engine == "BP4" and given("AppendAfterSteps"):
         raise UnsupportedError("AppendAfterSteps is for BP5: BP4 keeps all steps, and appends after them")
+    if engine == "BP5" and any(of.strip().lower() == "datasizebased" for of in given("AggregationType")):
+        raise UnsupportedError(
+            "AggregationType is DataSizeBased, with which ADIOS2 does not tell the number of a step that is appended, "
+            "and empties the folder after it is opened: leave it out (TwoLevelShm), or take EveryoneWrites"
+        )
     if asynchronous and engine == "BP5" and not given("AsyncWrite"):
         result["AsyncWrite"] = "Naive"
     return result
