@@ -549,11 +549,18 @@ BLOCKS = [[block(), block(start=10), block("V")], [], [block("V", start=10), blo
 
 
 def test_room_is_needed_for_archives_blocks_and_ranks() -> None:
-    nothing = agreement.bytes_needed(0, 0, 0)
+    arrays = {"U": block().of, "V": block("V").of}
+
+    def needed(archive_bytes: int, blocks: dict[str, int], ranks: int) -> int:
+        return agreement.bytes_needed(archive_bytes, blocks, arrays, ranks)
+
+    nothing = needed(0, {}, 0)
     assert nothing > 0
-    per_rank = agreement.bytes_needed(0, 0, 1) - nothing
-    per_block = agreement.bytes_needed(0, 1, 0) - nothing
-    assert agreement.bytes_needed(63, 5, 3) == nothing + 3 * per_rank + 5 * per_block + 63
+    per_rank = needed(0, {}, 1) - nothing
+    without_blocks = needed(0, {"U": 0, "V": 0}, 3)
+    assert without_blocks > nothing + 3 * per_rank
+    per_block = needed(0, {"U": 1}, 0) - needed(0, {"U": 0}, 0)
+    assert needed(63, {"U": 3, "V": 2}, 3) == without_blocks + 5 * per_block + 63
 
 
 def test_tables_of_ranks_make_one_in_their_order() -> None:

@@ -249,6 +249,28 @@ def test_appending_to_a_file_whose_first_step_is_not_complete(
             assert not support.violations(x + np.float32(i), step.read("T"), 1e-3)
 
 
+@pytest.mark.parametrize("ndim", [1, 4])
+@pytest.mark.parametrize("length", [1, 1000])
+def test_the_room_that_is_asked_for(
+    length: int, ndim: int, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of many small blocks, and of many variables: enough, and not many times too much."""
+    asked, x = [0], np.ones((2,) * ndim, np.float32)
+    monkeypatch.setattr("cusz_operator.writing.writer.require_room", lambda needed, _: asked.append(needed))
+    for variables, n in ((1, 2000), (500, 1)):
+        path, taken = tmp_path / f"{variables}.bp", 0
+        with cz.Writer(path, eb=1e-3, engine=engine) as out:
+            for _ in range(2):
+                with out.step():
+                    for name, k in itertools.product(range(variables), range(n)):
+                        start = (2 * k, *[0] * (ndim - 1))
+                        out.put(f"{name:0{length}}", x, shape=(2 * n, *x.shape[1:]), start=start)
+                before, taken = taken, sum(file.stat().st_size for file in path.iterdir())
+                of_blocks = asked[-1] - (1 << 20)  # without what is kept for the rest
+                assert taken - before <= of_blocks
+                assert of_blocks <= 9 * (taken - before) or length > 1
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("how", ["asynchronous", "both"])

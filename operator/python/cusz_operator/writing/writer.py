@@ -633,9 +633,9 @@ class Writer:
             for name, each in stored.items()
         }
         archive_bytes = sum(each.archive_bytes for each in totals.values())
-        blocks = sum(each.blocks for each in totals.values())
+        blocks = {name: each.blocks for name, each in totals.items()}
         try:
-            require_room(bytes_needed(archive_bytes, blocks, self._ranks.size), free)
+            require_room(bytes_needed(archive_bytes, blocks, agreed.arrays, self._ranks.size), free)
         except CuszError as full:
             raise CuszError(f"{where}: rank 0: {full}") from full
         agreed.layout.gather(own.flat)
