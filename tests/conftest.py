@@ -36,6 +36,7 @@ with contextlib.suppress(ImportError):  # scripts/gpu does without it
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every test, not only the quick ones (testing.md)")
     parser.addoption("--parts", default="", help="run the full tests of these parts as well: tests/parts.toml, as a,b")
+    parser.addoption("--half", action="store_true", help="of the full tests of --parts, half, by the slice")
     parser.addoption("--slice", type=int, help=f"run this slice of the full tests as well, 0 to {tiers.SLICES - 1}")
 
 
@@ -100,7 +101,7 @@ def why_run(config: pytest.Config) -> Any:
     wanted = set(filter(None, config.getoption("--parts").split(",")))
     number: int | None = config.getoption("--slice")
     parts = tiers.read_table() if wanted or number is not None else {}
-    are_many = len(wanted) >= tiers.MANY_PARTS
+    is_half = config.getoption("--half") and number is not None
     if unknown := wanted - set(parts):
         raise pytest.UsageError(f"--parts: {', '.join(sorted(unknown))}; known are {', '.join(parts)}")
 
@@ -116,7 +117,7 @@ def why_run(config: pytest.Config) -> Any:
         if (
             "long" not in item.keywords
             and (part := wanted_part_of(item.path))
-            and (number is None or not are_many or tiers.is_in_half(item.nodeid, number, parts))
+            and (not is_half or tiers.is_in_half(item.nodeid, number, parts))
         ):
             return part
         if number is not None and tiers.slice_of_test(item.nodeid, parts) == number:

@@ -80,9 +80,10 @@ def test_statistics(engine: str, parameters: dict[str, str], ranges: bool, why_n
 
 def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file.bp").write_text("")
-    (tmp_path / "bp4.bp").mkdir()
-    (tmp_path / "bp5.bp").mkdir()
-    (tmp_path / "bp5.bp/mmd.0").write_text("")
+    for name in ("bp4.bp", "bp5.bp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "md.idx").write_bytes(bytes(146))
+    (tmp_path / "bp5.bp/mmd.0").touch()
     for name, engine, append in (("new.bp", "BP5", False), ("file.bp", "SST", False), ("bp5.bp", "BP5", True)):
         require_path(str(tmp_path / name), engine, append)
     for name, engine, append, message in (

@@ -241,11 +241,18 @@ def test_appending_to_a_file_whose_first_step_is_not_complete(
         recorder = checks.Recorder(path, 0)
         recorder.record(0, {}, {})
         recorder.close()
+    is_left = any(file.stat().st_size for file in path.iterdir())
+    options = {"eb": 1e-3, "engine": engine, "append": True}
+    with pytest.warns(match="no complete step to append to") if is_left else contextlib.nullcontext():
+        writer = cz.Writer(path, **options)
+    with pytest.raises(ZeroDivisionError), writer:
+        raise ZeroDivisionError  # before its first step
     for i in (0, 2):
-        support.write_run(path, {"T": x + i}, {"T": x + i + 1}, eb=1e-3, engine=engine, append=True)
+        support.write_run(path, {"T": x + i}, {"T": x + i + 1}, **options)
     with cz.Reader(path) as run:
-        assert [list(step.variables) for step in run] == [["T"]] * 4
-        for i, step in enumerate(run):
+        steps = [step for step in run if step.variables]
+        assert [list(step.variables) for step in steps] == [["T"]] * 4
+        for i, step in enumerate(steps):
             assert not support.violations(x + np.float32(i), step.read("T"), 1e-3)
 
 
@@ -285,7 +292,7 @@ def test_appending_no_step_in_the_background(
 
 
 @pytest.mark.parametrize(
-    "others", [["notes.txt"], ["data.0", "notes.txt"], ["figures/a.png"], ["md.idx", "old.bp/md.idx"]]
+    "others", [["notes.txt"], ["data.0", "data.csv"], ["figures/a.png"], ["md.idx", "old.bp/md.idx"]]
 )
 def test_a_folder_of_other_things_is_not_replaced(
     others: list[str], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -293,8 +293,8 @@ CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, u
 
 /* The absolute bound in force for a relative one over a value range: rel * (max - min) in double precision, each
  * operation rounded to nearest, with halved operands and a doubled result where the difference overflows; 0, meaning
- * lossless, for a range of 0. It may exceed the exact product by two parts in 2^53, where it is no subnormal number; with
- * rel * (1 - 2^-51) it does not. */
+ * lossless, for a range of 0. Unless it is subnormal, it exceeds the exact product by at most two parts in 2^53, and
+ * with rel * (1 - 2^-51) not at all. */
 CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
 
 /* Compresses a field.

@@ -222,7 +222,8 @@ def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
 def told_beside(output: Path) -> contextlib.AbstractContextManager[Any]:
     """What is printed goes to standard error if standard output is the output, as with `-o /dev/stdout`."""
     try:
-        is_stdout = os.path.samestat(os.stat(output), os.fstat(1))
+        own, null = os.stat(output), os.stat(os.devnull)
+        is_stdout = os.path.samestat(own, os.fstat(1)) and not os.path.samestat(own, null)
     except OSError:  # a new file, or no standard output
         is_stdout = False
     return contextlib.redirect_stdout(sys.stderr) if is_stdout else contextlib.nullcontext()

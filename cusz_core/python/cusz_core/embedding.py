@@ -26,7 +26,7 @@ Results:
     compare        which decoded values break a bound, decided exactly, and how far off they are: a SumOfSquares
     json_value     a value for JSON, which has no NaN and no infinities
     predictor_name of the number that `compress_many_described` tells; None for -1
-    scaled_range   the size of a value range, and the scale at which it does not overflow
+    scaled_range   the size of a value range times a scale at which it does not overflow, and the scale
 The machine:
     cpu_model, instruction_set
 """

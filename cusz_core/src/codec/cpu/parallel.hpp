@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -42,6 +43,7 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
         try {
             for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(take_parts, thread);
         } catch (const std::system_error&) {
+        } catch (const std::bad_alloc&) {
         }
         take_parts(0);
     }

@@ -429,7 +429,7 @@ def _for_type(block: Description, found: Span, bound: float) -> float:
 
 
 def bytes_needed(archive_bytes: int, blocks: Mapping[str, int], arrays: Mapping[str, Description], ranks: int) -> int:
-    """Upper limit on the bytes that a step takes on the disk.
+    """Upper limit on the bytes that a step takes on the disk, without attributes and single values.
 
     Args:
         archive_bytes: of all variables.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
+_BYTES_OF_AN_EMPTY_INDEX = 64
 
 
 def engine_parameters(
@@ -89,25 +91,29 @@ def require_path(given: str, engine: str, append: bool) -> None:
         raise ParameterError("a file is in the way of the folder that ADIOS2 makes: remove it")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
         raise ParameterError("it already exists, and is not writable")
-    if append:
-        if not path.is_dir():
-            raise ParameterError("append needs an existing file")
+    if append and not path.is_dir():
+        raise ParameterError("append needs an existing file")
+    if append and has_steps(path):
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")
-    if path.is_dir() and not (append and (path / "md.idx").exists()):
+    elif path.is_dir():
         _require_a_run(path)
 
 
-def _require_a_run(folder: Path) -> None:
-    """ADIOS2 2.12 deletes all that is in a folder that it replaces, with folders in it.
+def has_steps(folder: Path) -> bool:
+    """Whether a file may have complete steps: ADIOS2 writes to the index last, in which a header comes first."""
+    index, metadata = folder / "md.idx", folder / "md.0"
+    if index.exists():
+        return index.stat().st_size > _BYTES_OF_AN_EMPTY_INDEX
+    return metadata.exists() and metadata.stat().st_size > 0
 
-    (To append where there is no index, a Writer empties what belongs to a run: `output.emptied`.)
-    """
-    entries = list(os.scandir(folder))
-    is_run = any(entry.name == "md.idx" for entry in entries)
-    for entry in entries:
-        is_own = is_run or entry.name.startswith(("data.", "md.", "mmd.", "profiling.", "cusz."))
+
+def _require_a_run(folder: Path) -> None:
+    """ADIOS2 2.12 deletes all that is in a folder that it replaces, with folders in it."""
+    is_run = has_steps(folder)
+    for entry in list(os.scandir(folder)):
+        is_own = is_run or re.fullmatch(r"(data\.\d+|(md|mmd|profiling|cusz)\..*)", entry.name)
         if not is_own or entry.is_dir(follow_symlinks=False):
             raise ParameterError(
                 f"it is a folder with other things than a run, such as {entry.name!r}, which ADIOS2 would delete: take "

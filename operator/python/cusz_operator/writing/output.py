@@ -302,28 +302,6 @@ class Output:
         keep_for_ever(self._adios)
 
 
-def emptied(folder: Path) -> bool:
-    """Whether a file is of a program that was killed before its first step was complete; then its files are emptied.
-
-    ADIOS2 (2.12) crashes when it reads such a file. In BP4 it also appends behind what is there of the step, and
-    crashes when it reads that.
-
-    Raises:
-        CuszError: the files cannot be written to.
-    """
-    index, metadata = folder / "md.idx", folder / "md.0"  # ADIOS2 writes to the index last
-    try:
-        told_by = index if index.exists() else metadata
-        if told_by.exists() and told_by.stat().st_size > 0:
-            return False
-        checks.keep_steps(folder, 0)
-        for file in [*folder.glob("*md.0"), *folder.glob("data.*")]:
-            os.truncate(file, 0)
-    except OSError as error:
-        raise CuszError(f"cannot cut off a step that is not complete: {error}") from error
-    return True
-
-
 def cut_metadata(folder: Path) -> None:
     """Cuts off metadata that the index of a BP5 file does not have: those of a step that was being written in the
     background, or was about to be indexed, when the program was killed. ADIOS2 (2.12) appends behind them, and then no

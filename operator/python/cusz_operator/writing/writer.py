@@ -32,9 +32,9 @@ from .background import Background, Pending, failed
 from .blocks import Blocks, prepare
 from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller, missed_without_search
-from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
+from .engine_options import Engine, engine_parameters, has_steps, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions
-from .output import Output, cut_metadata, emptied, free_bytes, require_room
+from .output import Output, cut_metadata, free_bytes, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .settings import Settings
 from .together import Agreed, Report, Together, Totals
@@ -160,26 +160,28 @@ class Writer:
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
         caught = Caught()
         of_engine: dict[str, str] = {}
-        wanted, has_statistics = False, None
+        wanted, appends, has_statistics = False, False, None
         with caught:
             self._settings = Settings({"eb": eb, "mode": mode, **options}, variables)
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
-            has_statistics = self._checked(append)
+            appends, has_statistics = self._checked(append)
         try:
             own = Opening(self._path, str(engine), bool(append), bool(asynchronous), bool(overlap))
-            self._open(own, wanted, has_statistics, of_engine, ranges, caught.error)
+            self._open(own, wanted, appends, has_statistics, of_engine, ranges, caught.error)
         except BaseException:
             self._together.free()
             raise
 
-    def _checked(self, append: bool) -> bool | None:
-        """Refuses what cannot be written; whether the file to append to has ADIOS2's statistics.
+    def _checked(self, append: bool) -> tuple[bool, bool | None]:
+        """Refuses what cannot be written.
 
-        Returns:
-            None for a file without steps, or on ranks other than 0.
+        Returns, on rank 0:
+            whether steps are appended: not to a file without complete steps, which ADIOS2 (2.12) crashes when it reads,
+                and in BP4 makes unreadable when it appends; such a file is begun anew.
+            whether that file has ADIOS2's statistics; None where that does not matter.
         """
-        has_statistics = None
+        appends, has_statistics = False, None
         adios2 = import_adios2()
         if self._ranks.comm is not None and not adios2.is_built_with_mpi:
             raise UnsupportedError(
@@ -191,18 +193,22 @@ class Writer:
             folder = Path(self._path)
             if append:
                 checks.verify(folder)  # ADIOS2 crashes when it reads damaged metadata
-            if append and not emptied(folder):
+                appends = has_steps(folder)
+            if append and not appends and any(file.stat().st_size for file in folder.iterdir()):
+                warnings.warn(f"{self._path!r} has no complete step to append to: it is begun anew", stacklevel=3)
+            if appends:
                 if self._engine == "BP5":
                     cut_metadata(folder)
                     has_statistics = statistics.are_in(adios2, folder)
                 self._together.known.in_file = variables_in(self._path)
         plugin_path()
-        return has_statistics
+        return appends, has_statistics
 
     def _open(
         self,
         own: Opening,
         wanted: bool,
+        appends: bool,
         has_statistics: bool | None,
         of_engine: Mapping[str, str],
         ranges: bool,
@@ -213,7 +219,7 @@ class Writer:
         Args:
             own: what all ranks must open alike.
             wanted: whether this rank wants ADIOS2 to keep minimum and maximum of blocks.
-            has_statistics: on rank 0, whether the file to append to has them; None for one without steps.
+            appends, has_statistics: on rank 0, as `_checked` tells them.
             of_engine: parameters of the engine.
             ranges: as given to the Writer.
             error: with which this rank failed before, if it did.
@@ -226,7 +232,7 @@ class Writer:
         require_same_opening(openings, where)
         is_wanted_by_all = self._ranks.first_of(not wanted) is None
         known = self._together.known
-        has_statistics, known.in_file = self._ranks.of(0, (has_statistics, known.in_file))
+        appends, has_statistics, known.in_file = self._ranks.of(0, (appends, has_statistics, known.in_file))
         self._settings.append_to(known.in_file)
         # From here on ADIOS2 communicates.
         with calling_adios2(f"begin to write {self._path!r}"):
@@ -237,7 +243,7 @@ class Writer:
         self._compressor = Compressor(ranges or wanted)
         with output.watch("opening it", self._ranks.watched):
             is_first = self._ranks.rank == 0
-            opened = _error_of(lambda: output.open(of_engine, wanted, own.append, record_checks=is_first))
+            opened = _error_of(lambda: output.open(of_engine, wanted, appends, record_checks=is_first))
             try:
                 self._ranks.agree_after_adios2(opened, where)
             except CuszError:
