@@ -99,9 +99,11 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     else:
         touched, change = list(parts), "all parts, because no commit is known that has passed"
     chosen = tiers.commands_of(number, touched, parts)
-    half = ["--half"] if base and len(touched) >= tiers.MANY_PARTS else []
-    title = f"the quick tests; {'half of ' * len(half)}the full tests of {change}; slice {number} of the rest"
-    options = [*(["--parts", ",".join(touched)] if touched else []), *half, "--slice", str(number)]
+    is_half = bool(base) and len(touched) >= tiers.MANY_PARTS
+    full = "half of the full tests" if is_half else "the full tests"
+    title = f"the quick tests; {full} of {change}; slice {number} of the rest"
+    options = [*(["--parts", ",".join(touched)] if touched else []), *(["--half"] if is_half else [])]
+    options += ["--slice", str(number)]
     again = ["--ci", *(["--since", base[:12]] if base else []), "--slice", str(number)]
     return Plan(title, options, chosen, [name for name in commands if name not in chosen], lint, again)
 

@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "parts.toml"
 SLICES = 8
-MANY_PARTS = 5
+MANY_PARTS = 5  # of a change that touches so many, half of their full tests are run
 
 
 @dataclass(frozen=True)

@@ -252,6 +252,14 @@ def has_several_writers(folder: Path) -> bool:
     return kinds.count(b"w") > 1 or (bool(kinds) and checks.is_continued(folder, kinds.count(b"s")))
 
 
+def has_steps(folder: Path) -> bool:
+    """Whether a file of BP5 or BP4 may have complete steps: ADIOS2 writes to the index last, first of all a header."""
+    index, metadata = folder / _INDEX, folder / "md.0"
+    if index.exists():
+        return index.stat().st_size > _HEADER_BYTES
+    return metadata.exists() and metadata.stat().st_size > 0
+
+
 def indexed(folder: Path) -> tuple[int, int] | None:
     """The number of steps in a BP5 file's index, and the bytes of metadata that they have; None without an index."""
     n_steps, end, is_known = 0, 0, False

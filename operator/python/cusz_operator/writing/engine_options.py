@@ -11,9 +11,10 @@ from typing import Any, Literal
 from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
+from ..reading import datafiles
+
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
-_BYTES_OF_AN_EMPTY_INDEX = 64
 
 
 def engine_parameters(
@@ -93,7 +94,7 @@ def require_path(given: str, engine: str, append: bool) -> None:
         raise ParameterError("it already exists, and is not writable")
     if append and not path.is_dir():
         raise ParameterError("append needs an existing file")
-    if append and has_steps(path):
+    if append and datafiles.has_steps(path):
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")
@@ -101,17 +102,9 @@ def require_path(given: str, engine: str, append: bool) -> None:
         _require_a_run(path)
 
 
-def has_steps(folder: Path) -> bool:
-    """Whether a file may have complete steps: ADIOS2 writes to the index last, in which a header comes first."""
-    index, metadata = folder / "md.idx", folder / "md.0"
-    if index.exists():
-        return index.stat().st_size > _BYTES_OF_AN_EMPTY_INDEX
-    return metadata.exists() and metadata.stat().st_size > 0
-
-
 def _require_a_run(folder: Path) -> None:
     """ADIOS2 2.12 deletes all that is in a folder that it replaces, with folders in it."""
-    is_run = has_steps(folder)
+    is_run = datafiles.has_steps(folder)
     for entry in list(os.scandir(folder)):
         is_own = is_run or re.fullmatch(r"(data\.\d+|(md|mmd|profiling|cusz)\..*)", entry.name)
         if not is_own or entry.is_dir(follow_symlinks=False):

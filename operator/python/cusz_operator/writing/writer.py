@@ -23,6 +23,7 @@ from cusz_core.parameters import TABLE, Mode
 from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
 from ..plugin import plugin_path
 from ..ranks import Caught, Ranks
+from ..reading import datafiles
 from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import one_value, require_text, widening
@@ -32,7 +33,7 @@ from .background import Background, Pending, failed
 from .blocks import Blocks, prepare
 from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller, missed_without_search
-from .engine_options import Engine, engine_parameters, has_steps, require_path, statistics_wanted
+from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions
 from .output import Output, cut_metadata, free_bytes, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
@@ -193,9 +194,9 @@ class Writer:
             folder = Path(self._path)
             if append:
                 checks.verify(folder)  # ADIOS2 crashes when it reads damaged metadata
-                appends = has_steps(folder)
-            if append and not appends and any(file.stat().st_size for file in folder.iterdir()):
-                warnings.warn(f"{self._path!r} has no complete step to append to: it is begun anew", stacklevel=3)
+                appends = datafiles.has_steps(folder)
+                if not appends and any(file.stat().st_size for file in folder.iterdir()):
+                    warnings.warn(f"{self._path!r} has no complete step to append to: it is begun anew", stacklevel=3)
             if appends:
                 if self._engine == "BP5":
                     cut_metadata(folder)
