@@ -1,4 +1,4 @@
-// Output of a code with adaptive mesh refinement (AMR), through ADIOS2: two levels of boxes, of which the finer ones
+// Output of a code with adaptive mesh refinement (AMR), through ADIOS2: two levels of boxes, where the finer boxes
 // move.
 //
 //     mpirun -n 4 amr OUTPUT [CONFIG [CELLS STEPS [RESTART]]]
@@ -7,18 +7,18 @@
 // configuration file CONFIG (.xml or .yaml) alone; without one ("-"), by ADIOS2's defaults.
 //
 // A shock front runs outwards from the middle of a cube. Level 0 has CELLS^3 cells in boxes of 32^3. Level 1 has cells
-// of half the edge in boxes of 16^3 where the front is; it begins at the second step, and has new boxes every third
-// step. Each box is one block of the variables of its level, and has kGhosts ghost cells on every side in memory, which
-// are not written (memory selection). Boxes are dealt out to the ranks; a rank may have none.
+// of half the edge in boxes of 16^3 around the front; it starts at the second step, and gets new boxes every third
+// step. Each box is one block of the variables of its level. In memory it has kGhosts ghost cells on every side, which
+// are not written (memory selection). Boxes are distributed round-robin over the ranks; a rank may have none.
 //
 //     level0/rho, level1/rho    density, float, over some 13 decades, in g/cm^3
 //     level0/u, level1/u        velocity, float, in cm/s
 //     level0/T, level1/T        temperature, double, in K
 //     level0/state, level1/state   0 behind, 1 in, 2 ahead of the front, int32
 //
-// With RESTART, another output of this program by any number of ranks, the run goes on after the last step in it: each
-// rank reads its boxes from there, and writes from the next step to OUTPUT. Rank 0 tells how far the values are from
-// those that they should be; the run ends there if some are not finite.
+// With RESTART, another output of this program by any number of ranks, the run continues after its last step: each rank
+// reads its boxes from there, and writes to OUTPUT from the next step on. Rank 0 prints how far the values are from the
+// correct ones; the run ends if some are not finite.
 
 #include <adios2.h>
 #include <mpi.h>
@@ -90,7 +90,7 @@ double waves(const std::array<double, 3>& at, double time, int which) {
     return sum / 2;
 }
 
-// How far a place is ahead of the front: negative behind it.
+// The distance of a point ahead of the front; negative behind it.
 double ahead(const std::array<double, 3>& at, double time) {
     const double radius = std::hypot(at[0] - 0.5, at[1] - 0.5, at[2] - 0.5);
     return radius - (0.08 + 0.04 * time);
@@ -130,11 +130,11 @@ struct Box {
     }
 };
 
-// The boxes of both levels at a step, of all ranks.
+// The boxes of both levels and all ranks at a step.
 std::vector<Box> boxes_at(std::size_t cells, std::size_t step) {
     std::vector<Box> boxes;
     const std::size_t n_levels = step < kFirstOfLevel1 ? 1 : 2;
-    const auto of_grid = static_cast<double>(step - step % kRegrid); // when the grid was made
+    const auto of_grid = static_cast<double>(step - step % kRegrid); // the step at which the grid was made
     for (std::size_t level = 0; level < n_levels; ++level) {
         const std::size_t edge = kEdges[level], extent = cells << level;
         for (std::size_t i = 0; i < extent; i += edge) {
@@ -175,8 +175,8 @@ void put(adios2::IO& io, adios2::Engine& engine, const Box& box, const char* fie
     engine.Put(variable, values.data(), adios2::Mode::Sync);
 }
 
-// The largest difference, relative to the value, between what a box has and what is in the file; infinity if a value
-// there is not finite: neither std::max nor MPI_MAX keeps NaN.
+// The largest relative difference between a box and the file. Infinity replaces NaN, because neither std::max nor
+// MPI_MAX keeps NaN.
 template <class T>
 double deviation(adios2::IO& io, adios2::Engine& engine, const Box& box, const char* field, std::size_t cells,
                  const std::vector<T>& values) {
@@ -200,8 +200,8 @@ double deviation(adios2::IO& io, adios2::Engine& engine, const Box& box, const c
     return largest;
 }
 
-// Reads an output step by step, compares each with what it should be, and returns the number of the last one. Only what
-// is wrong there counts.
+// Reads an output step by step, compares each step with the correct values, and returns the number of the last one.
+// Only the deviation of the last step is reported.
 std::size_t restart(const Options& o, adios2::ADIOS& adios, int rank, int ranks) {
     adios2::IO io = adios.DeclareIO("amr_restart");
     adios2::Engine engine = io.Open(o.restart, adios2::Mode::Read);
@@ -238,7 +238,7 @@ std::size_t restart(const Options& o, adios2::ADIOS& adios, int rank, int ranks)
 }
 
 void run(const Options& o, int rank, int ranks) {
-    std::error_code error; // one of them does not exist: they are not the same
+    std::error_code error; // if one of them does not exist, they are not the same
     if (std::filesystem::equivalent(o.output, o.restart, error)) {
         throw std::runtime_error("OUTPUT " + o.output + " is what it is to restart from, and would be overwritten");
     }

@@ -3,7 +3,7 @@
 
     python apps/amr_slice.py run.bp [-o slice.png] [--step -1]
 
-Only the tiles of blocks that the slice meets are decoded.
+Only the tiles that the slice crosses are decoded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
                 continue
             shape = step.shape(name)
             middle = shape[0] // 2
-            plane = step.read(name, (middle, 0, 0), (1, *shape[1:]))[0]  # NaN where no box is, which is not drawn
+            plane = step.read(name, (middle, 0, 0), (1, *shape[1:]))[0]  # NaN outside all boxes, which is not drawn
             image = axes.imshow(np.log10(plane), norm=scale, origin="lower", extent=(0, 1, 0, 1))
             scale = scale or image.norm
             boxes = step.blocks(name)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What the error bound does to the science: a comparison of compressed fields with the same fields without loss.
+"""The effect of the error bound on the science: compares compressed fields with the same fields without loss.
 
     mpirun -n 4 python apps/cosmology.py --eb 1e-3 --output cosmology.bp --reference exact.bp
     mpirun -n 4 python apps/analyse.py cosmology.bp exact.bp --picture cosmology.png
 
 Both files come from the same run of a proxy (apps/proxy.py), on any number of ranks; the second may also be a separate
-run with --eb 0. Two tables for the last step: for every field the ratio, the bound, the largest error, PSNR, extremes
+run with --eb 0. It prints two tables for the last step: for every field the ratio, bound, largest error, PSNR, min, max
 and the share of values that moved to another bin of the histogram; and for one field the power spectrum, original and
 decoded. The picture shows the spectra of all fields and how much they change, with the spectrum of the error, which
-shows the scales that are lost. What a spectrum is taken over depends on the proxy: boxes (cosmology), horizontal planes
-(hurricane), circles of latitude (climate), each orbital (orbitals), and the density on a mesh of the particles at x, y,
-z (particles). For orbitals also the scalar products: how far the decoded ones are from orthonormal.
+shows the scales that are lost. The domain of a spectrum depends on the proxy: boxes (cosmology), horizontal planes
+(hurricane), circles of latitude (climate), each orbital (orbitals), and for particles the density on a mesh of the
+particles at x, y, z. For orbitals it also prints how far their scalar products are from orthonormal.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from cusz_operator import Reader
 Spectrum = list[tuple[float, float, float]]
 
 HISTOGRAM_BINS = 256
-LINES = 12  # of the table of a spectrum
-KEPT = 0.01  # of a wave's variance: with a larger error it counts as lost in the picture
+LINES = 12  # in the table of a spectrum
+KEPT = 0.01  # fraction of a wave's variance: with a larger error, the picture counts the wave as lost
 
 
 @dataclass
 class Finding:
-    """Of one field at one step.
+    """The results for one field at one step.
 
     ratio, bound, max_error, psnr   compression ratio, absolute bound, largest |d - d'|, decibels
-    low, high, low_back, high_back  smallest and largest value, original and decoded
+    low, high, low_back, high_back  min and max, original and decoded
     moved                           share of values in another of 256 bins of the original range
     """
 
@@ -92,7 +92,7 @@ class Comparison:
         return original, decoded, slabs
 
     def finding(self, name: str) -> Finding:
-        """All but the spectrum of a field."""
+        """All results for a field except its spectrum."""
         original, decoded, _ = self.blocks(name)
         low, low_back = (self.comm.allreduce(float(x.min()), MPI.MIN) for x in (original, decoded))
         high, high_back = (self.comm.allreduce(float(x.max()), MPI.MAX) for x in (original, decoded))
@@ -116,7 +116,7 @@ class Comparison:
         return self._spectra(original, decoded, slabs, tuple(map(int, self.periodic.split(","))))
 
     def density_spectra(self) -> Spectrum:
-        """The power spectrum of the density of particles at x, y, z on the simulation's mesh, whole on each rank."""
+        """The power spectrum of the particles' density on the simulation's mesh; each rank holds the whole mesh."""
         n = self.grid[0]
         slabs = Slabs(self.comm, n)
         places = [self.blocks(name)[:2] for name in "xyz"]
@@ -133,12 +133,12 @@ class Comparison:
     def _spectra(self, original: Array, decoded: Array, slabs: Slabs, axes: tuple[int, ...]) -> Spectrum:
         shape = list(original.shape)
         shape[0] = slabs.n
-        # Waves are counted per length of the longest axis; of those left out by a real transform, twins are counted.
+        # Waves are counted per length of the longest axis. A real transform leaves out conjugates, so most count twice.
         longest = max(shape[axis] for axis in axes)
         waves = [np.fft.fftfreq(shape[axis]) * longest for axis in axes]
         waves[-1] = np.fft.rfftfreq(shape[axes[-1]]) * longest
         twins = np.where((waves[-1] == 0) | (2 * waves[-1] == longest), 1.0, 2.0)
-        if 0 in axes:  # divided along ky after the transform
+        if 0 in axes:  # the transform leaves the array divided along ky
             share = Slabs(slabs.comm, shape[1])
             waves[1] = waves[1][share.own]
         number = np.rint(np.sqrt(sum(each**2 for each in np.ix_(*waves)))).astype(np.int64)
@@ -157,7 +157,7 @@ class Comparison:
         return [(float(a), float(b), float(c)) for a, b, c in total[:, 1:].T / norm]
 
     def not_orthonormal(self) -> tuple[float, float]:
-        """The largest deviation of scalar products of orbitals from 0 and 1, original and decoded."""
+        """The largest deviation of the orbitals' scalar products from 0 and 1, original and decoded."""
         blocks = self.blocks("orbitals", axis=1)[:2]
         products = []
         for states in blocks:
@@ -170,13 +170,13 @@ class Comparison:
 
 
 def _attributes(*paths: Path) -> dict[str, str] | Exception:
-    """The run that the files come from, or why they cannot be compared."""
+    """The attributes of the run that the files come from, or the reason why they cannot be compared."""
     found = []
     for path in paths:
         if not path.is_dir():
             return ProxyError(f"{path} does not exist")
         index = path / "md.idx"
-        if not index.is_file() or index.stat().st_size == 0:  # closing such a file, ADIOS2 crashes
+        if not index.is_file() or index.stat().st_size == 0:  # ADIOS2 crashes when it closes such a file
             return ProxyError(f"{path} holds no complete step")
         with adios2.FileReader(str(path)) as file:
             names = file.available_attributes()
@@ -223,15 +223,15 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def change_of_kept(spectra: dict[str, Spectrum]) -> float:
-    """The largest |P' / P - 1| over waves that are kept: those with an error of less than KEPT of their variance."""
+    """The largest |P' / P - 1| over the waves kept, whose error is less than KEPT of their variance."""
     waves = [wave for power in spectra.values() for wave in power]
     kept = (abs(decoded / original - 1) for original, decoded, error in waves if error < KEPT * original)
     return max(kept, default=0.0)
 
 
 def draw(spectra: dict[str, Spectrum], path: Path, title: str) -> None:
-    """Spectra of the fields, original (line), decoded (dots) and of the error (dashes), and below how much they change,
-    on an axis that ends at the largest change of waves that are kept."""
+    """Draws the spectra of the fields, original (line), decoded (dots) and of the error (dashes), and below them their
+    change, on an axis just longer than the largest change of the waves kept."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 8), layout="constrained")
@@ -297,7 +297,7 @@ def main() -> int:
         if comm.rank == 0:
             print(f"analyse: {error}", file=sys.stderr, flush=True)
         return 1
-    except CuszError as error:  # of reading, which every rank does for itself
+    except CuszError as error:  # from reading, which each rank does by itself
         print(f"analyse: rank {comm.rank}: {error}", file=sys.stderr, flush=True)
         comm.Abort(1)
     except Exception:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A shallow atmosphere with water vapour and clouds, standing for the data set CESM-ATM (2-D: latitude by longitude).
+"""A shallow atmosphere with vapour and clouds, a stand-in for the data set CESM-ATM (2-D: latitude by longitude).
 
     mpirun -n 4 python apps/climate.py --grid 180x360 --eb 1e-4 --output climate.bp
 
@@ -8,11 +8,11 @@ fluid of thickness h, vector-invariant on a C-grid (Sadourny 1975):
 
     dh/dt + div(h v) = 0        dv/dt + (zeta + f) k x v + grad(g (h + b) + v^2 / 2) = nu lap(v)
 
-and vapour of mass h q per area carried along, which evaporates where air is dry and rains where it is saturated
+and vapour, of mass h q per area, carried by the flow: it evaporates where air is dry and rains where it is saturated
 (after Bouchut et al. 2009). The cloud fraction follows from the relative humidity (Sundqvist 1978): 0 over much of
-the map, 1 in places. Rows run from south to north; longitude is periodic, walls stand at both latitudes. Fields, all
+the map, 1 in places. Rows run from south to north; longitude is periodic, with walls at both latitudes. Fields, all
 of shape (latitudes, longitudes): height (m, of the surface), zonal_wind, meridional_wind (m/s), vorticity (1/s),
-humidity (kg/kg), cloud_fraction, rain (kg/kg/s). CESM-ATM's fields in the cuSZ paper are of 1800 x 3600 values.
+humidity (kg/kg), cloud_fraction, rain (kg/kg/s). CESM-ATM's fields in the cuSZ paper have 1800 x 3600 values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FASTEST = 100.0  # m/s, more than any wind
 COURANT = 0.7
 EVAPORATION, RAIN = 1 / 86400.0, 1 / 3600.0  # 1/s
 CLOUDS_FROM = 0.75  # relative humidity
-WAVES = 24  # of the initial disturbance
+WAVES = 24  # in the initial disturbance
 
 
 class Climate(Simulation):
@@ -53,7 +53,7 @@ class Climate(Simulation):
         rows, columns = grid
         self.slabs = slabs = Slabs(comm, rows, halo=2)
         self.dy, dlon = 2 * EDGE / rows, 2 * np.pi / columns
-        # Of all rows and two ghosts at either end, at the centre and at the northern face.
+        # Latitudes of all rows and two ghosts at either end, at the centre and at the northern face.
         centre = -EDGE + self.dy * (np.arange(-2, rows + 2) + 0.5)
         north = centre + 0.5 * self.dy
         here = slice(slabs.start, slabs.stop + 4)
@@ -118,7 +118,7 @@ class Climate(Simulation):
         return {"mass": self.slabs.total(self.state[0] * self.cos[2:-2]) / area}
 
     def _with_ghosts(self, state: Array) -> Array:
-        """The state with two more rows at either end: the neighbours', or mirrored at a wall, where v is 0."""
+        """The state with two more rows at either end: the neighbours' rows, or mirrored at a wall, where v is 0."""
         padded = self.slabs.with_halo(state, 2, axis=1)
         if self.slabs.start == 0:
             padded[:, :2] = padded[:, 3:1:-1]
@@ -131,12 +131,12 @@ class Climate(Simulation):
         return padded
 
     def _vorticity(self, u: Array, v: Array) -> Array:
-        """Relative, at the north-eastern corners of all rows but the last."""
+        """The relative vorticity at the north-eastern corners of all rows but the last."""
         shear = (u[1:] * self.cos[1:] - u[:-1] * self.cos[:-1]) / (self.dy * self.cos_north[:-1])
         return ((east(v) - v) / self.dx_north)[:-1] - shear
 
     def _saturation(self, h: Array) -> Array:
-        """Humidity at saturation: less where the surface is high, and air has risen."""
+        """Humidity at saturation: lower where the surface is high, because air has risen there."""
         return self.saturation * np.clip(1 - (h + self.mountains - DEPTH) / 2000.0, 0.2, 2.0)
 
     def _rain(self, humidity: Array, h: Array) -> Array:
@@ -147,10 +147,10 @@ class Climate(Simulation):
         h, u, v, water = padded = self._with_ghosts(state)
         humidity = water / h
         h_east, h_north = 0.5 * (h + east(h)), 0.5 * (h[:-1] + h[1:])
-        flux_x, flux_y = u * h_east, v[:-1] * h_north  # of mass; y: without the last row
+        flux_x, flux_y = u * h_east, v[:-1] * h_north  # mass fluxes; flux_y lacks the last row
 
         def divergence(fx: Array, fy: Array) -> Array:
-            """Of fluxes through the eastern faces of all rows, and through the northern faces from row -1 on."""
+            """The divergence of fluxes through the eastern faces of all rows and the northern faces from row -1 on."""
             fy = fy * self.cos_north[1:-2]
             return (fx - west(fx))[2:-2] / self.dx[2:-2] + (fy[1:] - fy[:-1]) / (self.dy * self.cos[2:-2])
 
@@ -176,7 +176,7 @@ class Climate(Simulation):
         if self.slabs.stop == self.slabs.n:
             rate[2, -1] = 0.0
 
-        # Vapour: the mass flux carries the humidity of the side it comes from.
+        # Vapour: the mass flux carries the humidity of its upwind side.
         change = east(humidity) - humidity
         half = 0.5 * limited_slope(west(change), change)
         fx = flux_x * np.where(u > 0, humidity + half, east(humidity - half))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Gas and dark matter in an expanding universe, standing for the data set Nyx (3-D: densities, temperature, winds).
+"""Gas and dark matter in an expanding universe, a stand-in for the data set Nyx (3-D: densities, temperature, winds).
 
     mpirun -n 4 python apps/cosmology.py --grid 64 --eb 1e-4 --output cosmology.bp
 
-Dark matter is particles (particle_mesh.py); the gas is a finite-volume solution of Euler's equations on the same
-mesh, and both feel the gravity of both. In the time of dt / a^2, with v = a^2 dx/dt, the equations of a gas with five
-thirds for its ratio of specific heats hold no expansion at all (Martel and Shapiro 1998):
+Dark matter consists of particles (particle_mesh.py); the gas is a finite-volume solution of Euler's equations on the
+same mesh, and gravity acts between all of it. In the time coordinate dt / a^2, with v = a^2 dx/dt, the equations of a
+gas whose ratio of specific heats is 5/3 contain no expansion term (Martel and Shapiro 1998):
 
     d(rho)/dt + div(rho v) = 0        d(rho v)/dt + div(rho v v + p) = -a rho grad(phi)
     dE/dt + div((E + p) v) = -a rho v.grad(phi)        p = 2/3 (E - rho v^2 / 2)
@@ -13,7 +13,7 @@ thirds for its ratio of specific heats hold no expansion at all (Martel and Shap
 Each axis in turn is advanced by MUSCL-Hancock steps with the fluxes of Harten, Lax and van Leer (Toro, Riemann
 Solvers and Numerical Methods for Fluid Dynamics, 2009). Fields, all of shape (n, n, n): baryon_density and
 dark_matter_density over the mean of both, which span orders of magnitude, temperature (K), and velocity_x,
-velocity_y, velocity_z of the gas (km/s), with cells of 0.5 Mpc/h. Nyx's snapshot in the cuSZ paper is of 512 x 512 x
+velocity_y, velocity_z of the gas (km/s), with cells of 0.5 Mpc/h. Nyx's snapshot in the cuSZ paper has 512 x 512 x
 512 cells.
 """
 
@@ -32,14 +32,14 @@ GAMMA = 5 / 3
 BARYONS = 0.16  # fraction of the mass
 CELL = 0.5  # Mpc/h
 HUBBLE = 100.0  # km/s per Mpc/h
-KELVIN = 71.5  # of p / rho = 1 (km/s)^2, at a mean molecular weight of 0.59
-COLDEST = 1000.0  # K, kept by the light of the first stars; the initial temperature as well
+KELVIN = 71.5  # for p / rho = 1 (km/s)^2, at a mean molecular weight of 0.59
+COLDEST = 1000.0  # K, maintained by the light of the first stars; also the initial temperature
 LEAST = 0.1  # initial density of the emptiest cells
 COURANT = 0.4
 
 
 class Cosmology(Simulation):
-    """Leapfrog steps of gravity, even in log a; within each, the gas takes as many steps as its signal speeds ask for.
+    """Leapfrog steps of gravity, even in log a; within each, the gas takes as many steps as its signal speeds require.
 
     gas  (5, planes, n, n): mass, momentum along x, y, z, and energy per cell
     """
@@ -55,7 +55,7 @@ class Cosmology(Simulation):
         self.matter = ParticleMesh(comm, n, steps, seed)
         self.slabs = self.matter.slabs
         self.kms = CELL * HUBBLE  # km/s of a cell per Hubble time
-        # The gas begins with the linear density, and the velocity of growing waves, which is proportional to gravity.
+        # The gas starts with the linear density, and the velocity of growing modes, which is proportional to gravity.
         contrast = self.slabs.backward(self.matter.linear_contrast(seed), n, n)
         density = np.maximum(1 + self.matter.a * contrast, LEAST)
         pull = self.matter.acceleration(density)[:, :-1]
@@ -117,7 +117,7 @@ class Cosmology(Simulation):
     def _kick(self, factor: float) -> None:
         self.matter.kick(self.pull, factor)
         push = factor * self.pull[:, :-1]
-        # Work is the change of kinetic energy: the temperature stays as it is.
+        # The work equals the change of kinetic energy, so the temperature does not change.
         self.gas[4] += (push * (self.gas[1:4] + 0.5 * self.gas[0] * push)).sum(0)
         self.gas[1:4] += self.gas[0] * push
 
@@ -128,7 +128,7 @@ class Cosmology(Simulation):
         return gas[0], velocity, np.maximum((GAMMA - 1) * thermal, gas[0] * self._coldest())
 
     def _sweep(self, axis: int, dt: float) -> None:
-        """Advance along one axis: w are primitive variables (density, velocity, pressure), f fluxes."""
+        """Advance along one axis; w holds primitive variables (density, velocity, pressure)."""
         along = 1 + axis
         if axis == 0:
             gas = self.slabs.with_halo(self.gas, 2, along)

@@ -33,10 +33,10 @@ def count_violations(original: np.ndarray, decoded: np.ndarray, eb: float) -> in
     original, decoded  arrays of one shape and type, float32 or float64
     eb                 absolute bound
 
-    In float64 the difference d of two float32 values is mostly exact, but not always (1 - 2^-60 is not a float64), and
-    that of two float64 values often is not. But rounding is monotone: what is below or above eb after rounding was so
-    before. Only where the rounded |d| equals eb does the rounding error decide; it is itself a float64, and Knuth's
-    TwoSum gives it exactly. So no tolerance is needed. Values that are not finite must be bitwise equal.
+    In float64 the difference d of two float32 values is usually exact, but not always (1 - 2^-60 is not a float64), and
+    the difference of two float64 values often is not. But rounding is monotone: a difference that is below or above eb
+    after rounding was so before. The rounding error matters only where the rounded |d| equals eb; it is itself a
+    float64, and Knuth's TwoSum gives it exactly. So no tolerance is needed. Non-finite values must be bitwise equal.
     """
     a, b = original.ravel().astype(np.float64), decoded.ravel().astype(np.float64)
     finite = np.isfinite(a)
@@ -54,7 +54,7 @@ def count_violations(original: np.ndarray, decoded: np.ndarray, eb: float) -> in
 
 
 def compare(run: cusz_operator.Reader, reference: Any, name: str, eb: float, comm: MPI.Intracomm) -> dict[str, Any]:
-    """What all ranks find for a variable over all steps (collective). `reference`: an adios2.FileReader."""
+    """The findings of all ranks for a variable over all steps (collective). `reference`: an adios2.FileReader."""
     values = violations = 0
     squares = seconds = max_error = 0.0
     low, high = math.inf, -math.inf

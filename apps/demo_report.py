@@ -25,7 +25,7 @@ import cusz_operator
 
 
 def print_table(run: cusz_operator.Reader, checks: list[dict[str, Any]]) -> float:
-    """One line per variable; returns the raw bytes that compression saved a second."""
+    """Prints one line per variable; returns the bytes that compression saved per second."""
     check = checks[0]
     heads = ["variable", "raw MB", "archive MB", "ratio", "max error/bound", "PSNR dB", "compress GB/s"]
     heads += [f"read GB/s, {found['ranks']} ranks" for found in checks]
@@ -36,7 +36,7 @@ def print_table(run: cusz_operator.Reader, checks: list[dict[str, Any]]) -> floa
         raw, archive = (sum(int(table[column].sum()) for table in tables) for column in ("raw_bytes", "archive_bytes"))
         slowest = sum(float(np.bincount(table["rank"], table["seconds"]).max()) for table in tables)
         saved_bytes, seconds = saved_bytes + raw - archive, seconds + slowest
-        # max_error is rounded to a float64; whether a value is within the bound is found exactly, by demo_check.py
+        # max_error is rounded to a float64; demo_check.py decides exactly whether a value is within the bound
         psnr = 20 * math.log10((found["max"] - found["min"]) / found["rmse"]) if found["rmse"] > 0 else math.inf
         rows.append(
             (

@@ -2,10 +2,10 @@
 //
 //     device_put OUTPUT [NX NY NZ]
 //
-// The pointer that cudaMalloc gave is passed to Put. ADIOS2 need not be built with CUDA: told to make no statistics
-// (StatsLevel 0), it passes the pointer to the operator without dereferencing it. The operator asks CUDA where the
-// field lies, compresses it there, and only the archive is copied to the host. The field is then read back on the host,
-// and every value compared with what was written.
+// The pointer from cudaMalloc is passed to Put. ADIOS2 need not be built with CUDA: without statistics (StatsLevel 0),
+// it passes the pointer to the operator without dereferencing it. The operator asks CUDA where the field lies,
+// compresses it there, and copies only the archive to the host. The field is then read back on the host, and every
+// value is compared with the original.
 //
 // Exit status: 0 if every value keeps the bound, 1 for failures, 2 for mistakes in the arguments, 77 if there is no
 // device.
@@ -55,7 +55,7 @@ struct Free {
 };
 using DeviceMemory = std::unique_ptr<void, Free>;
 
-// The values, in the memory of the current device.
+// Copies the values to the memory of the current device.
 DeviceMemory to_device(const std::vector<float>& values) {
     const std::size_t bytes = values.size() * sizeof(float);
     void* memory = nullptr;
@@ -87,7 +87,7 @@ void write(const std::string& path, const adios2::Dims& shape, const float* fiel
         "cusz", "plugin", {{"PluginName", "cusz"}, {"PluginLibrary", "cusz_operator"}, {"accuracy", kBound}});
     adios2::IO io = adios.DeclareIO("output");
     io.SetEngine("BP5");
-    io.SetParameter("StatsLevel", "0"); // else an ADIOS2 without CUDA reads the field itself, and crashes
+    io.SetParameter("StatsLevel", "0"); // otherwise an ADIOS2 without CUDA would read the field itself and crash
     auto u = io.DefineVariable<float>("u", shape, {0, 0, 0}, shape, adios2::ConstantDims);
 #ifdef ADIOS2_HAVE_GPU_SUPPORT
     // An ADIOS2 with CUDA would take an array on a device for a column-major one.
@@ -129,7 +129,7 @@ void run(const std::string& path, const adios2::Dims& shape) {
     std::size_t violations = 0;
     for (std::size_t i = 0; i < field.size(); ++i) {
         const long double error = std::fabs(static_cast<long double>(field[i]) - got[i]);
-        if (!(error <= bound)) ++violations; // a NaN, too
+        if (!(error <= bound)) ++violations; // also counts NaN
         largest = std::max(largest, error);
     }
     std::cout << field.size() << " values of a device written to " << path << " and read back; largest error "

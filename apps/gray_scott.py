@@ -14,7 +14,7 @@ initial noise is a hash of the cell's global index. So one rank and four ranks a
 
 U and V are written as global ADIOS2 variables of shape (nx, ny, nz), one block per rank, together with the step number,
 without loss. A run can be continued from its compressed steps: in another file with --restart, or in the same file with
---append, which starts a new run if there are no steps yet, so that a stopped job need only be run again.
+--append, which starts a new run if there are no steps yet, so that a stopped job just needs to be run again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ except ImportError as missing:
         file=sys.stderr,
         flush=True,
     )
-    os._exit(1)  # without MPI_Finalize, which would wait for ranks that can import; mpirun ends them
+    os._exit(1)  # skips MPI_Finalize, which would wait for ranks whose imports succeed; mpirun ends those
 
 Triple = tuple[int, int, int]
 
@@ -55,16 +55,16 @@ VARIABLES = ("U", "V")
 NOISE = 0.01  # amplitude of the initial noise
 SEED_HALF_WIDTH = 3  # a seed is a cube of 7^3 cells in which V starts high
 CELLS_PER_SEED = 32**3
-V_FLOOR = 1e-18  # keeps V, and U V^2, out of the subnormal numbers, which are slow; far below any bound of interest
-CHUNK_BYTES = 64 * 1024  # cells of one pass: small enough for the working arrays of a pass to stay in cache
+V_FLOOR = 1e-18  # keeps V and U V^2 from being subnormal, which is slow; far below any bound of interest
+CHUNK_BYTES = 64 * 1024  # of cells per pass: few enough for the working arrays to stay in cache
 
 
 class AppError(Exception):
-    """A mistake in the options or the environment; the message says which, and what to do."""
+    """A mistake in the options or the environment; the message names it and says what to do."""
 
 
 def plain(error: BaseException) -> str:
-    """The text of an exception on one line, without the colours that ADIOS2 puts in."""
+    """The text of an exception on one line, without the colours that ADIOS2 adds."""
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
 
 
@@ -130,7 +130,7 @@ def choose_ranks(size: Triple, ranks: int) -> Triple:
 
     def cost(dims: Triple) -> tuple[float, int, Triple]:
         faces = sum(p * math.prod(size) / n for p, n in zip(dims, size, strict=True) if p > 1)
-        return faces, max(dims), (-dims[0], -dims[1], -dims[2])  # ties: the most even cut, of the slow axes
+        return faces, max(dims), (-dims[0], -dims[1], -dims[2])  # ties: the most even cut, preferably of the slow axes
 
     return min(fitting, key=cost)
 
@@ -163,8 +163,8 @@ def initial_state(
 ) -> tuple[np.ndarray, np.ndarray]:
     """U and V at step 0 in the box at `start`: two arrays of shape `count` and type `dtype`.
 
-    U is 1 and V is 0 with a little noise, but for seeds (cubes placed by hash, one for every 32^3 cells) with 0.25 and
-    0.33. A cell's value depends on its global position, `size` and `seed` alone.
+    U is 1 and V is 0 with a little noise, except in seeds (cubes placed by hash, one per 32^3 cells), where they are
+    0.25 and 0.33. A cell's value depends only on its global position, `size` and `seed`.
     """
     axes = [np.arange(s, s + c, dtype=np.uint64) for s, c in zip(start, count, strict=True)]
     index = (axes[0][:, None, None] * np.uint64(size[1]) + axes[1][:, None]) * np.uint64(size[2]) + axes[2]
@@ -189,7 +189,7 @@ def initial_state(
 class Halo:
     """Exchange of the six faces of fields with a halo of one cell.
 
-    The axes are done one after the other with whole padded faces, so that edges and corners are right as well. On an
+    The axes are exchanged one after another with whole padded faces, so that edges and corners are right as well. On an
     axis that is not cut, the periodic copy is local. Messages travel in host memory: device arrays are staged.
     """
 
@@ -265,8 +265,8 @@ class GrayScott:
     """The state of one rank's box and its time step, on NumPy or CuPy arrays (`xp`).
 
     A step works on the flat arrays, halo included, from the first to the last cell of the interior: all operands are
-    contiguous runs at six fixed offsets, and nothing is allocated. What this leaves in halo cells is overwritten by the
-    next exchange.
+    contiguous runs at six fixed offsets, and nothing is allocated. The values that this leaves in halo cells are
+    overwritten by the next exchange.
     """
 
     def __init__(self, grid: Grid, physics: Physics, dtype: np.dtype[Any], xp: Any) -> None:
@@ -361,7 +361,7 @@ def write_step(out: cusz_operator.Writer, sim: GrayScott, step: int) -> None:
 
 
 class RawFile:
-    """U and V uncompressed, by ADIOS2 alone, to compare with."""
+    """U and V uncompressed, written by ADIOS2 alone, as a reference."""
 
     def __init__(self, path: Path, sim: GrayScott) -> None:
         """Create the file (collective)."""
@@ -420,7 +420,7 @@ def has_steps(path: Path) -> bool:
 def read_restart(
     path: Path, grid: Grid, dtype: np.dtype[Any], wanted: dict[str, float]
 ) -> tuple[int, np.ndarray, np.ndarray]:
-    """The last complete step in `path`: its number, and U and V of this rank's box.
+    """Reads the last complete step in `path`: its number, and U and V of this rank's box.
 
     Every rank reads independently, so this may fail on one rank alone. Any number of ranks may have written the file.
     """
@@ -595,7 +595,7 @@ def array_module(name: str) -> Any:
 
 
 def wants_to_append(comm: MPI.Intracomm, options: argparse.Namespace) -> bool:
-    """Whether there are steps to go on after (collective). Rank 0 looks: other nodes may not see yet what is there."""
+    """Whether there are steps to continue from (collective). Rank 0 looks: other nodes may not see the file yet."""
     with agreed(comm, f"--append {options.output}"):
         found = comm.rank == 0 and options.append and has_steps(options.output)
     return bool(comm.bcast(found))
@@ -620,7 +620,7 @@ def restart(comm: MPI.Intracomm, sim: GrayScott, options: argparse.Namespace, ap
 
 
 def open_output(sim: GrayScott, options: argparse.Namespace, append: bool) -> cusz_operator.Writer:
-    """The Writer of the output (collective), with what a restart has to have in common as its attributes."""
+    """The Writer of the output (collective), with the parameters that a restart must share as its attributes."""
     try:
         out = cusz_operator.Writer(
             options.output,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A moist vortex in a stratified, rotating atmosphere, standing for the data set Hurricane ISABEL (3-D, flat cells).
+"""A moist vortex in a stratified, rotating atmosphere, a stand-in for the data set Hurricane ISABEL (3-D, flat cells).
 
     mpirun -n 4 python apps/hurricane.py --grid 25x125x125 --eb 1e-4 --output hurricane.bp
 
@@ -8,13 +8,13 @@ warm-core vortex in gradient-wind and hydrostatic balance and humid air near the
 
     dv/dt + v.grad(v) + f k x v = -grad(p) + b k        div(v) = 0
 
-Buoyancy b and water follow from two quantities that parcels keep (Pauluis and Schumacher 2010): total water, which is
-cloud where it exceeds saturation, and the buoyancy that is left when the cloud evaporates. Cloud turns to rain, which
+Buoyancy b and water follow from two quantities conserved by parcels (Pauluis and Schumacher 2010): total water, which
+is cloud where it exceeds saturation, and the buoyancy left if the cloud evaporated. Cloud turns to rain, which
 falls, evaporates in dry air and leaves the box at the bottom (Kessler 1969). Advection is upwind with limited slopes;
 the pressure that keeps the flow free of divergence comes from Fourier transforms along x and y and tridiagonal
-systems along z. Fields, all of shape (nz, ny, nx): U, V, W (m/s), P (m^2/s^2, without that of the mean
-stratification), THETA (K, from the mean), QVAPOR, and QCLOUD and QRAIN (kg/kg), which are 0 almost everywhere.
-ISABEL's fields in the cuSZ paper are of 100 x 500 x 500 values.
+systems along z. Fields, all of shape (nz, ny, nx): U, V, W (m/s), P (m^2/s^2, without the pressure of the
+mean stratification), THETA (K, from the mean), QVAPOR, and QCLOUD and QRAIN (kg/kg), which are 0 almost everywhere.
+ISABEL's fields in the cuSZ paper have 100 x 500 x 500 values.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from proxy import (
 WIDTH, HEIGHT = 2.0e6, 2.0e4  # m
 CORIOLIS = 5e-5  # 1/s
 STRATIFICATION = 8e-5  # 1/s^2
-DRAG, DRAG_HEIGHT = 1e-4, 1000.0  # 1/s at the sea; m in which it falls by a factor e
-KELVIN = 300.0 / 9.81  # of a buoyancy of 1 m/s^2
-HEATING = 81.0  # buoyancy (m/s^2) of the vapour that condenses (kg/kg)
-WATER, WATER_HEIGHT = 0.018, 3000.0  # kg/kg at saturation near the sea; m in which it falls by a factor e
+DRAG, DRAG_HEIGHT = 1e-4, 1000.0  # 1/s at the sea; m over which it falls by a factor e
+KELVIN = 300.0 / 9.81  # per buoyancy of 1 m/s^2
+HEATING = 81.0  # buoyancy (m/s^2) per condensed vapour (kg/kg)
+WATER, WATER_HEIGHT = 0.018, 3000.0  # kg/kg at saturation near the sea; m over which it falls by a factor e
 WARMER = 2.0  # relative growth of saturation with buoyancy, per m/s^2
-WIND, RADIUS = 40.0, 1.5e5  # m/s, m: strongest wind of the vortex, and where
+WIND, RADIUS = 40.0, 1.5e5  # m/s, m: strongest wind of the vortex, and its distance from the centre
 AUTOCONVERSION, CLOUD_STAYS = 1e-3, 3e-4  # 1/s; kg/kg
 FALL, EVAPORATION = 7.0, 1e-3  # m/s; 1/s, of rain in dry air
 COURANT, LONGEST_STEP = 0.5, 120.0
-BUBBLES, BUBBLE_RADIUS = 60, 5e4  # of warm and humid air, at places by chance; m, but two cells at least
+BUBBLES, BUBBLE_RADIUS = 60, 5e4  # of warm, humid air at random places; m, but at least two cells
 
 
 class Hurricane(Simulation):
     """Third-order Runge-Kutta steps, as long as the wind allows.
 
     state   (6, nz, rows, nx): u, v, w at the western, southern and lower faces of cells; dry buoyancy, total water
-            without rain, and rain at their centres. The rows along y are divided over ranks.
-    fallen  (1, rows, nx): rain that has left the box, as if it were in the lowest cells
+            without rain, and rain at cell centres. The rows along y are divided over ranks.
+    fallen  (1, rows, nx): rain that has left the box, in units of the lowest cells
     """
 
     GRID = (16, 48, 48)
@@ -83,7 +83,7 @@ class Hurricane(Simulation):
         _, ny, nx = self.grid
         _, dy, dx = self.spacing
         rows = self.slabs.own
-        # All of it is products of factors along one axis, of which every rank has the same bits.
+        # Every field is built from products of one-dimensional factors, which have the same bits on every rank.
         centre_x, centre_y = dx * (np.arange(nx) + 0.5) - WIDTH / 2, dy * (np.arange(ny) + 0.5) - WIDTH / 2
         face_x, face_y = centre_x - dx / 2, centre_y - dy / 2
         gauss = {name: np.exp(-0.5 * (x / RADIUS) ** 2) for name, x in
@@ -138,8 +138,8 @@ class Hurricane(Simulation):
     def conserved(self) -> dict[str, float]:
         """The water in the box and below it (kg/kg, mean over the box), and the dry buoyancy (m/s^2, likewise).
 
-        The buoyancy changes by the heat of cloud that falls out as rain, and of rain that evaporates: HEATING times the
-        water that has turned to rain is taken off.
+        Cloud that falls out as rain, and rain that evaporates, change the buoyancy by their heat: HEATING times the
+        water that has turned to rain is subtracted.
         """
         cells = math.prod(self.grid)
         rain = self.slabs.total(self.state[5], axis=1) + self.slabs.total(self.fallen, axis=1)
@@ -149,24 +149,24 @@ class Hurricane(Simulation):
         }
 
     def _cloud(self, b: Array, water: Array) -> Array:
-        """Cloud water: what exceeds saturation, which grows with the heat that the condensation sets free."""
+        """Cloud water: the excess over saturation, which grows with the heat released by condensation."""
         growth = WARMER * self.saturated
         excess = water - self.saturated * np.maximum(1 + WARMER * (b - STRATIFICATION * self.z), 0.1)
         return np.maximum(excess, 0.0) / (1 + HEATING * growth)
 
     def _padded(self, state: Array) -> Array:
-        """The state with two more cells at either end of every axis: periodic, and mirrored at bottom and top."""
+        """The state with two more cells at either end of each axis: periodic, but mirrored at bottom and top."""
         result = self.slabs.with_halo(state, 2, axis=2)
         result = np.concatenate([result[..., -2:], result, result[..., :2]], axis=3)
         mirrored = [result[:, 1::-1], result, result[:, :-3:-1]]
-        # w lies on the faces: it is 0 on the lowest and on the one above all, and changes sign beyond.
+        # w lies on the faces: it is 0 on the bottom and top faces, and changes sign beyond.
         below, above = (edge.copy() for edge in (mirrored[0], mirrored[2]))
         below[2] = -result[2, 2:0:-1]
         above[2, 0], above[2, 1] = 0.0, -result[2, -1]
         return np.concatenate([below, result, above], axis=1)
 
     def _stage(self, state: Array, dt: float, keep: float = 0.0, start: Array | None = None) -> Array:
-        """keep * start + (1 - keep) * (state + dt d(state)/dt), with a flow free of divergence (collective)."""
+        """keep * start + (1 - keep) * (state + dt d(state)/dt), with a divergence-free flow (collective)."""
         rate = self._tendency(state)
         result = state + dt * rate
         if start is not None:
@@ -178,7 +178,7 @@ class Hurricane(Simulation):
         padded = self._padded(state)
         u, v, w, b, water, _ = padded
         rate = np.empty_like(state)
-        # The wind through the lower, southern and western faces of each variable's cells, one more face than cells.
+        # The wind through the lower, southern and western faces of each variable's cells: one face more than cells.
         centred = (_faces(w, 0), _faces(v, 1), _faces(u, 2))
         rate[3:] = self._advect(padded[3:], centred)
         for i, axis in ((0, 2), (1, 1), (2, 0)):
@@ -209,7 +209,7 @@ class Hurricane(Simulation):
         return rate
 
     def _rain(self, dt: float) -> None:
-        """Cloud turns to rain; rain evaporates and falls. Water is conserved, and its heat goes with it."""
+        """Turns cloud to rain; evaporates and drops rain. Conserves water, and accounts for its heat."""
         b, water, rain = self.state[3:]
         cloud = self._cloud(b, water)
         made = dt * AUTOCONVERSION * np.maximum(cloud - CLOUD_STAYS, 0.0)
@@ -226,7 +226,7 @@ class Hurricane(Simulation):
             self.fallen += falling[:1]
 
     def _prepare_pressure(self) -> None:
-        """The elimination of the tridiagonal systems along z, one for each pair of waves along y and x."""
+        """Eliminates the tridiagonal systems along z, one for each pair of waves along y and x."""
         nz, ny, nx = self.grid
         dz, dy, dx = self.spacing
         comm = self.slabs.comm
@@ -238,12 +238,12 @@ class Hurricane(Simulation):
         upper = np.zeros_like(waves)
         for k in range(nz):
             diagonal = waves + (k > 0) + (k < nz - 1) - upper
-            # The mean pressure is free: it is fixed in the lowest cell.
+            # The mean pressure is arbitrary: the lowest cell fixes it.
             diagonal[waves == 0] += k == 0
             self.factors[k] = upper = 1 / diagonal
 
     def _project(self, wind: Array, dt: float = 1.0) -> Array:
-        """The wind without its divergence; keeps the pressure that takes it away in a time dt (collective)."""
+        """The wind without its divergence; stores the pressure that removes it in a time dt (collective)."""
         nz, ny, nx = self.grid
         dz, dy, dx = self.spacing
         u, v, w = wind
@@ -269,12 +269,12 @@ class Hurricane(Simulation):
 
 
 def _mean(field: Array, axis: int) -> Array:
-    """The mean of each cell and the one before it along an axis. (What wraps around ends in halo cells.)"""
+    """The mean of each cell and the one before it along an axis. (Values that wrap around end in halo cells.)"""
     return 0.5 * (field + np.roll(field, 1, axis))
 
 
 def _faces(wind: Array, axis: int) -> Array:
-    """Of winds with halo: those at all faces of the inner cells along `axis`."""
+    """The part of a wind with halo that lies on all faces of the inner cells along `axis`."""
     return wind[tuple(slice(2, -1) if other == axis else slice(2, -2) for other in range(3))]
 
 

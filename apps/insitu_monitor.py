@@ -4,10 +4,10 @@
     mpirun -n 4 python apps/gray_scott.py --engine SST --output gs.sst ... &
     mpirun -n 2 python apps/insitu_monitor.py gs.sst --out monitor
 
-The simulation writes through cusz_operator.Writer with the engine SST; what crosses the network is compressed. Every
-rank of the monitor reads its share of each variable, and only rank 0 the middle plane for the picture. The folder gets
-statistics.csv, and a PNG for each variable and step if Matplotlib is installed. Files can be read as well. Watched are
-arrays of real numbers that have a global shape; of what no Writer wrote, bound and ratio are not known (NaN).
+The simulation writes through cusz_operator.Writer with the engine SST, so data cross the network compressed. Every rank
+of the monitor reads its share of each variable, and only rank 0 reads the middle plane for the picture. The folder gets
+statistics.csv, and a PNG for each variable and step if Matplotlib is installed. Files can be read as well. The monitor
+watches arrays of real numbers with a global shape; bound and ratio are unknown (NaN) for data that no Writer wrote.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ COLUMNS = ("step", "variable", "values", "min", "max", "mean", "std", "error_bou
 
 
 def statistics(comm: MPI.Comm, mine: NDArray[Any]) -> dict[str, float]:
-    """Statistics of the finite values of all ranks, the same on every rank; mine: this rank's values.
+    """Statistics of the finite values of all ranks, equal on every rank; mine: this rank's values.
 
-    The deviation is taken from the global mean in a second pass: a sum of squares would lose precision.
+    A second pass takes the deviation from the global mean: a plain sum of squares would lose precision.
     """
     finite = mine[np.isfinite(mine)].astype(np.float64)
     values = comm.allreduce(finite.size)
@@ -51,7 +51,7 @@ def statistics(comm: MPI.Comm, mine: NDArray[Any]) -> dict[str, float]:
 
 
 def middle_plane(step: Any, name: str) -> NDArray[Any]:
-    """The middle of a variable along all axes but the last two: (ny, nx), or (1, n) of a 1-D variable."""
+    """The middle plane of a variable, along its last two axes: (ny, nx), or (1, n) for a 1-D variable."""
     shape = step.shape(name)
     start = [n // 2 for n in shape[:-2]] + [0] * len(shape[-2:])
     plane: NDArray[Any] = step.read(name, start, [1] * len(shape[:-2]) + list(shape[-2:]))
@@ -74,7 +74,7 @@ def draw(plane: NDArray[Any], title: str, path: Path) -> None:
 
 
 def is_watched(step: Any, name: str) -> bool:
-    """Whether a variable is an array of real numbers: not one value, a text, complex, or of a type numpy lacks."""
+    """Whether a variable is an array of real numbers: not a single value, text, complex, or of a type numpy lacks."""
     try:
         kind = step.dtype(name).kind
     except cusz_core.UnsupportedError:
@@ -83,7 +83,7 @@ def is_watched(step: Any, name: str) -> bool:
 
 
 def watch(comm: MPI.Comm, run: cz.Reader, wanted: list[str], folder: Path) -> Iterator[dict[str, Any]]:
-    """A row of COLUMNS for every variable and step, as they arrive."""
+    """Yields a row of COLUMNS for every variable and step, as they arrive."""
     for step in run:
         for name in wanted or step.variables:
             if not is_watched(step, name):
@@ -132,7 +132,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except Exception as error:  # of any library: other ranks may be waiting for this one
+    except Exception as error:  # whatever library raised it, other ranks may be waiting for this one
         is_told = isinstance(error, cusz_core.CuszError | OSError)
         text = str(error) if is_told else traceback.format_exc()
         print(f"insitu_monitor: rank {MPI.COMM_WORLD.rank}: {text}", file=sys.stderr, flush=True)

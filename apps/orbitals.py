@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Electron orbitals of a crystal, standing for the data set QMCPACK (4-D: orbital by x by y by z).
+"""Electron orbitals of a crystal, a stand-in for the data set QMCPACK (4-D: orbital by x by y by z).
 
     mpirun -n 4 python apps/orbitals.py --grid 32x40x36x36 --eb 1e-4 --output orbitals.bp
 
 The lowest eigenstates of -lap / 2 + V on a periodic grid, in atomic units, where V is a lattice of Gaussian wells of
-two kinds with atoms a little out of place, as oxygen and nickel are in QMCPACK's nickel oxide. Chebyshev-filtered
-subspace iteration (Zhou, Saad, Tiago, Chelikowsky 2006): polynomials of the Hamiltonian, with differences of fourth
-order for lap, damp what lies above the wanted states; then the orbitals are made orthonormal and turned into the
-eigenstates within their span. Each rank holds its slab along x of all orbitals. The field `orbitals` has the shape
-(orbitals, nx, ny, nz). The einspline orbitals in the cuSZ paper are of 288 x 115 x 69 x 69 values.
+two kinds, like oxygen and nickel in QMCPACK's nickel oxide, with atoms slightly displaced. Chebyshev-filtered subspace
+iteration (Zhou, Saad, Tiago, Chelikowsky 2006): polynomials of the Hamiltonian, with fourth-order differences for lap,
+damp the states above the wanted ones; then the orbitals are made orthonormal and turned into the eigenstates within
+their span. Each rank holds its slab along x of all orbitals. The field `orbitals` has the shape
+(orbitals, nx, ny, nz). The einspline orbitals in the cuSZ paper have 288 x 115 x 69 x 69 values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proxy import Array, Block, ProxyError, Simulation, Slabs, main, noise, run_
 SPACING = 0.5  # bohr
 ATOM_DISTANCE = 4.0  # bohr, about
 WELLS = ((-3.0, 0.9), (-1.8, 1.1))  # hartree and bohr: depth and width of the two kinds
-SHIFT = 0.15  # of atoms from the lattice, bohr
+SHIFT = 0.15  # displacement of atoms from the lattice, bohr
 DEGREE = 10  # of the polynomials
 SPARE = 4  # states beyond those wanted, which converge slowest
 STENCIL = (-5 / 2, 4 / 3, -1 / 12)  # d^2/dx^2 at distances of 0, 1 and 2 cells
@@ -41,7 +41,7 @@ class Orbitals(Simulation):
     PERIODIC = "1,2,3"
 
     def __init__(self, comm: Any, grid: tuple[int, ...], steps: int, seed: int, potential: Array | None = None) -> None:
-        """`potential`: this rank's planes of a potential other than the crystal's."""
+        """`potential`: this rank's planes of a potential to use instead of the crystal's."""
         self.wanted, *cells = grid
         if len(grid) != 4 or min(cells) < 5 or 2 * (self.wanted + SPARE) > math.prod(cells):
             raise ProxyError(
@@ -54,7 +54,7 @@ class Orbitals(Simulation):
         n = self.wanted + SPARE
         start = noise(seed, range(slabs.start, slabs.stop), (n, *cells[1:]))
         self.states = np.ascontiguousarray(start.transpose(1, 0, 2, 3))
-        # Upper limit of the eigenvalues: the largest of the differences plus that of the potential.
+        # Upper limit of the eigenvalues: the max of the difference operator plus the max of the potential.
         self.top = 8 / SPACING**2 + slabs.largest(self.potential.max())
         self._rotate()
 
@@ -104,7 +104,7 @@ class Orbitals(Simulation):
 
     def _rotate(self) -> None:
         """Make the states orthonormal, and turn them into the eigenstates within their span."""
-        for _ in range(2):  # the second pass removes what rounding left
+        for _ in range(2):  # the second pass removes the rounding errors of the first
             lower = np.linalg.cholesky(self.products(self.states, self.states))
             self.states = self._combine(np.linalg.inv(lower), self.states)
         within = self.products(self.states, self.hamiltonian(self.states))
@@ -128,7 +128,7 @@ class Orbitals(Simulation):
         return {"orbitals": whole_slab(self.slabs, axis=1)(self.states[: self.wanted])}
 
     def conserved(self) -> dict[str, float]:
-        """The largest deviation from orthonormal states, and the number of electrons that the density adds up to."""
+        """The largest deviation from orthonormality, and the number of electrons, the integral of the density."""
         deviation = self.products(self.states, self.states) - np.eye(len(self.states))
         density = (self.states[: self.wanted] ** 2).sum(0)
         return {"not_orthonormal": float(np.abs(deviation).max()), "norm": self.slabs.total(density) * self.volume}

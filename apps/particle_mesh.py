@@ -1,4 +1,4 @@
-"""Gravity of particles on a mesh: what apps/particles.py and apps/cosmology.py have in common.
+"""Gravity of particles on a mesh, shared by apps/particles.py and apps/cosmology.py.
 
 Einstein-de Sitter universe, expansion factor a, time in units of the Hubble time at a = 1, comoving lengths in cells
 of a periodic cubic mesh. With momenta p = a^2 dx/dt the equations of motion are
@@ -6,9 +6,9 @@ of a periodic cubic mesh. With momenta p = a^2 dx/dt the equations of motion are
     dx/dt = p / a^2        dp/dt = -grad(phi) / a        lap(phi) = 3/2 delta        da/dt = a^(-1/2)
 
 (Hockney and Eastwood, Computer Simulation Using Particles, 1988, for the method; Zel'dovich 1970 for the initial
-state). Particles are deposited by cloud-in-cell weights in fixed point, so that sums of masses are integers, which no
-order of summation changes: the mesh has the same bits for any number of ranks, and the mass on it is exact. Forces
-are read with the same weights from differences of the potential, which makes them equal and opposite: momentum is
+state). Particles are deposited with cloud-in-cell weights in fixed point, so sums of masses are integers, whatever the
+order of summation: the mesh has the same bits for any number of ranks, and the mass on it is exact. Forces are
+interpolated with the same weights from differences of the potential, which makes them equal and opposite: momentum is
 conserved.
 """
 
@@ -20,26 +20,26 @@ from typing import Any
 import numpy as np
 from proxy import Array, ProxyError, Slabs, cuts, noise
 
-FRACTION_BITS = 12  # of a position in its cell: a weight has 36 bits, and 2^17 particles of a cell sum up exactly
+FRACTION_BITS = 12  # of a position in its cell: a weight has 36 bits, and 2^17 particles in a cell sum up exactly
 START = 0.1  # expansion factor at the beginning; it ends at 1
-LINEAR_RMS = 3.0  # of the density contrast at a = 1, if it grew linearly: well into the formation of structure
+LINEAR_RMS = 3.0  # of the density contrast at a = 1 under linear growth: well into the formation of structure
 TURNOVER = 4.0  # the power spectrum's maximum, in waves per box; it falls with k^-3 beyond
 
 
 def wrapped(positions: Array, n: int) -> Array:
     """Positions in the periodic box: at least 0, and less than n."""
     result = positions % n
-    result[result == n] = 0.0  # the remainder of a number just below 0
+    result[result == n] = 0.0  # a number just below 0 can have the remainder n
     return result
 
 
 def corners(positions: Array, n: int, first: int) -> Iterator[tuple[Array, Array]]:
     """For each of the eight mesh points around particles: its number, and the particles' weights there.
 
-    positions  (3, particles), in cells, as `wrapped` gives them
-    first      the plane at which numbering starts, a slab's first; numbers reach into the plane after its last
+    positions  (3, particles), in cells, as from `wrapped`
+    first      first plane of a slab, where numbering starts; numbers extend into the plane after its last
 
-    Weights are whole numbers; the eight of a particle add up to 2^36.
+    Weights are integers; the eight of a particle add up to 2^36.
     """
     cell = np.floor(positions)
     part = np.rint((positions - cell) * 2**FRACTION_BITS)
@@ -80,7 +80,7 @@ class ParticleMesh:
         square = sum(wave**2 for wave in self.waves)
         ratio = square * (n / (2 * np.pi * TURNOVER)) ** 2
         power = np.sqrt(ratio) / (1 + ratio) ** 2
-        twice = np.full(n // 2 + 1, 2.0)  # of kz, waves that stand for two
+        twice = np.full(n // 2 + 1, 2.0)  # how many waves each kz stands for
         twice[0] = 1.0
         if n % 2 == 0:
             twice[-1] = 1.0
@@ -88,7 +88,7 @@ class ParticleMesh:
         return slabs.forward(noise(seed, range(slabs.start, slabs.stop), (n, n))) * np.sqrt(power)
 
     def _zeldovich(self, seed: int) -> None:
-        """Particles on a lattice, displaced and moving as the density contrast grows linearly."""
+        """Places particles on a lattice, displaced and moving as in linear growth of the density contrast."""
         n, slabs = self.n, self.slabs
         # At the mesh's own frequency a derivative of a real field has no sign, and the lattice no wave.
         sharp = [np.where(np.abs(wave) < np.pi, wave, 0.0) for wave in self.waves]
@@ -103,7 +103,7 @@ class ParticleMesh:
         self._migrate()
 
     def _migrate(self) -> None:
-        """Bring positions into the box, and every particle to the rank whose slab it is in."""
+        """Wrap positions into the box, and move every particle to the rank whose slab it is in."""
         self.positions = wrapped(self.positions, self.n)
         comm = self.slabs.comm
         if comm.size == 1:
@@ -125,12 +125,12 @@ class ParticleMesh:
         mass = np.zeros(shape)
         for index, weight in corners(self.positions, self.n, self.slabs.start):
             mass += np.bincount(index, weight, minlength=mass.size).reshape(shape)
-        above = self.slabs.with_halo(mass, 1)[0]  # from the rank below: its plane after the last one is our first
+        above = self.slabs.with_halo(mass, 1)[0]  # from the rank below, whose plane after the last is our first
         mass[0] += above
         return mass[:-1] * 2.0 ** (-3 * FRACTION_BITS)
 
     def acceleration(self, density: Array) -> Array:
-        """-grad(phi) at the mesh points, with the plane that follows: (3, planes + 1, n, n). The mean density is 1."""
+        """-grad(phi) at the mesh points, including the next plane: (3, planes + 1, n, n). The mean density is 1."""
         n, slabs = self.n, self.slabs
         potential = slabs.backward(1.5 * self.green * slabs.forward(density), n, n)
         around = slabs.with_halo(potential, 2)

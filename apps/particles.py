@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Particles under their own gravity, standing for the data set HACC (1-D: positions and velocities of particles).
+"""Particles under their own gravity, a stand-in for the data set HACC (1-D: positions and velocities of particles).
 
     mpirun -n 4 python apps/particles.py --grid 64 --eb 1e-4 --output particles.bp
 
 A particle-mesh simulation from Zel'dovich's initial state to the formation of halos (particle_mesh.py). The fields x,
 y, z (in cells of the mesh) and vx, vy, vz (km/s, with cells of 0.5 Mpc/h) are 1-D, one value per particle, and as in
-HACC particles lie in memory by place: in the order of their mesh cells, and of their numbers within a cell. So x is a
+HACC particles are sorted in memory: by their mesh cell, and by their number within a cell. So x is a
 staircase, y a saw-tooth of n periods, z of n^2, and the velocities are smooth where the flow is and mixed in halos.
 HACC's snapshot in the cuSZ paper has 280,953,867 particles; --grid 655 has about as many.
 """

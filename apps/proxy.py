@@ -1,13 +1,13 @@
-"""What the proxy simulations have in common: the ranks' slabs of a grid, the options, the output and the run itself.
+"""Code shared by the proxy simulations: the ranks' slabs of a grid, the options, the output and the run itself.
 
-A proxy is a small solver whose fields are like those of a well-known data set. It is a class derived from
+A proxy is a small solver whose fields resemble a well-known data set. It is a class derived from
 `Simulation`; `main` runs it under mpirun and writes its fields with `cusz_operator.Writer`:
 
     mpirun -n 4 python apps/cosmology.py --grid 64 --eb 1e-4 --output cosmology.bp --reference exact.bp
 
-and `run_alone` runs it in this process, without MPI. A rank holds nothing but its slab of the grid. The fields have
-the same bits whatever the number of ranks: every cell sees the same operations in the same order, one-dimensional
-Fourier transforms are done whole, and sums over ranks are exact or done in the order of the grid's planes.
+and `run_alone` runs it in this process, without MPI. A rank holds only its slab of the grid. The fields have the same
+bits for any number of ranks: every cell sees the same operations in the same order, each one-dimensional Fourier
+transform runs on a single rank, and sums over ranks are exact or follow the order of the grid's planes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 class ProxyError(Exception):
-    """A mistake in the options, the same on every rank; the message says what to do."""
+    """A mistake in the options, raised alike on every rank; the message says what to do."""
 
 
 class OneRank:
@@ -49,7 +49,7 @@ class Slabs:
     comm   a communicator of mpi4py, or OneRank()
     n      planes of the whole grid
     start  first plane of this rank
-    stop   the plane after its last one
+    stop   the plane after this rank's last one
     """
 
     def __init__(self, comm: Any, n: int, halo: int = 1) -> None:
@@ -70,11 +70,11 @@ class Slabs:
 
     @property
     def own(self) -> slice:
-        """The position of this rank's planes among all."""
+        """The slice of this rank's planes in the whole grid."""
         return slice(self.start, self.stop)
 
     def with_halo(self, field: Array, width: int, axis: int = 0) -> Array:
-        """A copy of `field` with `width` planes of both neighbours along `axis`; the ranks form a ring."""
+        """A copy of `field` with `width` planes of each neighbour added along `axis`; the ranks form a ring."""
         n = field.shape[axis]
         ends = ((0, width), (n - width, n))
         to_low, to_high = (np.ascontiguousarray(take(field, first, last, axis)) for first, last in ends)
@@ -87,7 +87,7 @@ class Slabs:
         return np.concatenate([from_low, field, from_high], axis)
 
     def transpose(self, field: Array, n_join: int, divide: int, join: int) -> Array:
-        """From an array divided over ranks along axis `join`, `n_join` in all, to one divided along axis `divide`."""
+        """Redistributes an array divided over ranks along axis `join` (total extent `n_join`) to axis `divide`."""
         comm = self.comm
         if comm.size == 1:
             return field
@@ -103,7 +103,7 @@ class Slabs:
         return np.concatenate([piece.reshape(each) for piece, each in zip(pieces, shapes, strict=True)], join)
 
     def forward(self, field: Array) -> Array:
-        """The 3-D Fourier transform of a real periodic field (planes, ny, nz): (n, ky of this rank, kz)."""
+        """The 3-D Fourier transform of a real periodic field (planes, ny, nz), with shape (n, ky of this rank, kz)."""
         return np.fft.fft(self.transpose(np.fft.rfftn(field, axes=(1, 2)), self.n, 1, 0), axis=0)
 
     def backward(self, transformed: Array, ny: int, nz: int) -> Array:
@@ -111,12 +111,12 @@ class Slabs:
         return np.fft.irfftn(self.transpose(np.fft.ifft(transformed, axis=0), ny, 0, 1), (ny, nz), axes=(1, 2))
 
     def total(self, field: Array, axis: int = 0) -> float:
-        """The sum over all ranks' planes along `axis`: planes are summed one by one, and these sums without error."""
+        """The sum over all ranks' planes along `axis`: planes are summed separately, and their sums added exactly."""
         sums = [float(np.ascontiguousarray(plane).sum()) for plane in np.moveaxis(field, axis, 0)]
         return math.fsum(term for each in self.comm.allgather(sums) for term in each)
 
     def ordered_sum(self, parts: Iterable[Array], like: Array) -> Array:
-        """The sum over all ranks' planes of arrays such as `like`, one for each plane, in the planes' order."""
+        """The sum of `parts`, one array like `like` for each plane of all ranks, in the order of the planes."""
         result = np.zeros_like(like)
         if self.comm.rank > 0:
             self.comm.Recv(result, self.comm.rank - 1)
@@ -144,7 +144,7 @@ def take(field: Array, first: int, last: int | None, axis: int) -> Array:
 
 
 def noise(seed: int, planes: Sequence[int], shape: tuple[int, ...]) -> Array:
-    """Normal numbers of mean 0 and variance 1: an array (len(planes), *shape) that depends on seed and planes alone."""
+    """Standard normal numbers: an array (len(planes), *shape) that depends only on seed and plane numbers."""
     generators = (np.random.Generator(np.random.Philox(key=[seed, plane])) for plane in planes)
     return np.stack([generator.standard_normal(shape) for generator in generators])
 
@@ -175,7 +175,7 @@ class Simulation(ABC):
 
     GRID      default extents of the grid
     STEPS     default number of steps
-    PERIODIC  axes of the fields along which a power spectrum is taken, as a text for the file
+    PERIODIC  axes of the fields along which a power spectrum is taken, as text for the file
     """
 
     GRID: ClassVar[tuple[int, ...]]
@@ -184,7 +184,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def __init__(self, comm: Any, grid: tuple[int, ...], steps: int, seed: int) -> None:
-        """The state before the first of `steps` steps (collective). ProxyError: a grid or number that will not do."""
+        """Sets the state before the first of `steps` steps (collective). ProxyError: an unsuitable grid or number."""
 
     @abstractmethod
     def step(self) -> None:
@@ -200,7 +200,7 @@ class Simulation(ABC):
 
 
 def whole_slab(slabs: Slabs, axis: int = 0) -> Callable[[Array], Block]:
-    """A function that makes the Block of an array which is divided along `axis`, as slabs are."""
+    """Returns a function that makes the Block of an array divided along `axis` as the slabs are."""
 
     def block(array: Array) -> Block:
         shape, start = list(array.shape), [0] * array.ndim
@@ -211,7 +211,7 @@ def whole_slab(slabs: Slabs, axis: int = 0) -> Callable[[Array], Block]:
 
 
 def run_alone(kind: type[Simulation], scale: float) -> dict[str, Array]:
-    """The final fields of a run in this process alone, whose grid is the default one times `scale` along each axis."""
+    """The final fields of a run in this process alone; `scale` multiplies the default grid's extents."""
     grid = tuple(max(round(n * scale), 8) for n in kind.GRID)
     simulation = kind(OneRank(), grid, kind.STEPS, seed=1)
     for _ in range(kind.STEPS):
@@ -279,7 +279,7 @@ def _run(kind: type[Simulation], comm: Any) -> None:
         if options.reference is not None:
             files.append(Writer(options.reference, comm, eb=0.0, engine=options.engine))
         seconds = _simulate(simulation, files, options, comm)
-    except CuszError:  # Writer raises it on every rank; any other error is one rank's alone, and closing is collective
+    except CuszError:  # raised on every rank by Writer; after any other error ranks cannot close: that is collective
         for file in files:
             file.close()
         raise
@@ -295,7 +295,7 @@ def _run(kind: type[Simulation], comm: Any) -> None:
 
 
 def _simulate(simulation: Simulation, files: list[Any], options: argparse.Namespace, comm: Any) -> list[float]:
-    """All steps, and the seconds spent writing each of the files (collective)."""
+    """Runs all steps. Returns the seconds spent writing each of the files (collective)."""
     seconds = [0.0] * len(files)
     for file in files:
         file.attribute("proxy", type(simulation).__name__.lower())
@@ -340,7 +340,7 @@ def main(kind: type[Simulation]) -> int:
         return 1
     except SystemExit as leaving:  # --help
         return int(leaving.code or 0)
-    except BaseException:  # one rank failed while the others compute or write: end them all
+    except BaseException:  # one rank failed while others compute or write: end them all
         traceback.print_exc()
         print(f"rank {comm.rank} of {comm.size} failed", file=sys.stderr, flush=True)
         comm.Abort(1)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks a release from its files alone, as those see it who have no checkout and no compiler.
+"""Checks a release from its files alone, as seen by users without a checkout or a compiler.
 
     scripts/check_release.py dist/*
 
-Every wheel is installed, with what it needs from PyPI, into a fresh virtual environment of the Python that it is for,
-which has to be on PATH as pythonX.Y (pythonX.Yt: without a GIL). There, with nothing else on PATH, a field goes through
-every door: the core, the command line, the ADIOS2 plugin, the HDF5 filter, Zarr. Versions and licences are looked up in
-the files. Prints a line for each check; the exit status is 1 if one of them failed. Uses nothing but Python's standard
-library.
+Every wheel is installed, with its dependencies from PyPI, into a fresh virtual environment of the Python that it is
+for, which has to be on PATH as pythonX.Y (pythonX.Yt: without a GIL). There, with nothing else on PATH, a field goes
+through every interface: the core, the command line, the ADIOS2 plugin, the HDF5 filter, Zarr. Versions and licences are
+checked in the files. Prints a line for each check; the exit status is 1 if one of them failed. Uses only Python's
+standard library.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from collections.abc import Callable
 from email.parser import HeaderParser
 from pathlib import Path
 
-#: What has to be passed on with a wheel, and whom each names.
+#: Licence files that a wheel must contain, and a name that each must mention.
 LICENCES = {
     "LICENSE": "The cusz authors",
     "LICENSE.nanobind": "Wenzel Jakob",
     "LICENSE.robin-map": "Thibaut",
     "LICENSE.zstd": "Meta Platforms",
 }
-#: What a source distribution has to have besides the sources.
+#: Files that a source distribution must contain besides the sources.
 FOR_TESTS = (
     "LICENSE",
     "CITATION.cff",
@@ -44,7 +44,7 @@ FOR_TESTS = (
 EXTRAS = ("adios", "hdf5", "zarr", "xarray")
 FOREIGN = ("PYTHON", "LD_", "ADIOS2", "CUSZ", "CMAKE", "HDF5", "VIRTUAL_ENV", "PIP_CONSTRAINT")
 
-#: What every door begins with. The bound is checked with fractions: in exact arithmetic.
+#: The code that every door begins with. Fractions check the bound in exact arithmetic.
 COMMON = """
 import os, subprocess, sys
 from fractions import Fraction
@@ -172,7 +172,7 @@ print(cusz_core.__version__)
 
 
 class CheckFailedError(Exception):
-    """What a check found."""
+    """A failed check; the message says what was found."""
 
 
 def require(condition: object, found: str) -> None:
@@ -260,7 +260,7 @@ def same_version(metadata: str, version: str) -> None:
 
 
 def install_and_use(file: Path, version: str, python: str, check: Callable[[str, Callable[[], str]], bool]) -> None:
-    """Installs a wheel where nothing else is, and goes through every door."""
+    """Installs a wheel into an empty environment, and goes through every door."""
     with tempfile.TemporaryDirectory(prefix="cusz-release-") as folder:
         venv, name = Path(folder) / "venv", f"{file.name}, {python}"
         env = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}

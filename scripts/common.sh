@@ -1,7 +1,7 @@
 # Sourced by the scripts next to it: paths, messages and shared functions.
 # shellcheck shell=bash disable=SC2034
 
-unset CDPATH # with it, cd prints where it goes, and may go elsewhere
+unset CDPATH # if it is set, cd prints its target and may go elsewhere
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv
 LOGS=$ROOT/build/logs
@@ -29,7 +29,7 @@ logged() {
 hash_of() { sha256sum | cut -c 1-12; }
 
 ADIOS2_VERSION=2.12.1
-ADIOS2_SDIST=2.12.1.1001 # its number on PyPI
+ADIOS2_SDIST=2.12.1.1001 # version on PyPI
 ADIOS2_SHA256=f3bf3a6e64b800351a091d4fc70cc8437041c36c81f90f01697b81f168b6adb0
 
 # adios2_sources FOLDER REMEDY: downloads and unpacks the sources of ADIOS2 into FOLDER/adios2-$ADIOS2_SDIST.

@@ -4,8 +4,8 @@
     .venv/bin/python scripts/gallery.py              # all of them: 3 minutes on one core
     .venv/bin/python scripts/gallery.py climate      # only those named
 
-The fields are those of the simulations in apps/. Every picture has its field, its bound and the compression ratio of
-the whole field in its title, as found here; colours of the error end at the bound.
+The fields come from the simulations in apps/. The title of every picture has the field, the bound and the compression
+ratio of the whole field, as measured here; the colours of the error end at the bound.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ sys.path.append(str(ROOT / "apps"))
 
 Array = NDArray[Any]
 
-VALUES_OF_LINE = 400  # shown of a field of one dimension
+VALUES_OF_LINE = 400  # number shown of a one-dimensional field
 DPI = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """What is shown of a simulation.
+    """The part of a simulation that is shown.
 
     Attributes:
         field: its name.
         eb: the bound, relative to the value range.
         plane: the part of the field that is drawn.
         axes: names of its axes; the last one is horizontal.
-        logarithm: the colours are those of log10.
-        make: the fields by name.
+        logarithm: the colours show log10.
+        make: returns the fields by name.
     """
 
     field: str
@@ -85,7 +85,7 @@ PICTURES = {
 
 
 def draw(name: str, picture: Picture, folder: Path) -> Path:
-    """Draws one picture, and prints what is in its title."""
+    """Draws one picture; its title has the measured results. Returns the path."""
     x = np.ascontiguousarray(picture.make()[picture.field])
     archive = cusz.compress(x, picture.eb, mode="rel", predictor="lorenzo")
     found = cusz.verify(x, archive)
@@ -108,7 +108,7 @@ def draw(name: str, picture: Picture, folder: Path) -> Path:
 
 
 def show(axis: Axes, image: Array, picture: Picture, bound: float | None, original: Array) -> None:
-    """One panel: a line or an image; of errors if there is a bound."""
+    """Draws one panel, a line or an image; with a bound, it shows errors."""
     axis.set_xlabel(picture.axes[-1])
     if image.ndim == 1:
         axis.plot(image, ".", markersize=3, color="C0" if bound is None else "C3")
@@ -128,7 +128,7 @@ def show(axis: Axes, image: Array, picture: Picture, bound: float | None, origin
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Saves with 256 colours, which is a third of the size."""
+    """Saves with 256 colours, at a third of the size."""
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=DPI)
     with Image.open(buffer) as image:
@@ -141,7 +141,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def draw_spectra(folder: Path) -> Path:
-    """What apps/analyse.py draws of a run of apps/cosmology.py."""
+    """The picture by apps/analyse.py of a run of apps/cosmology.py."""
     with tempfile.TemporaryDirectory() as work:
         files = [Path(work) / name for name in ("cosmology.bp", "exact.bp")]
         run("cosmology.py", "--grid", "64", "--eb", "1e-4", "--output", files[0], "--reference", files[1])

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Runs tests and lint, after scripts/setup (scripts/test calls both): docs/design/testing.md says which tests when.
+"""Runs tests and lint, after scripts/setup (scripts/test calls both). docs/design/testing.md: which tests run when.
 
   scripts/test [PYTEST OPTION...]         the quick tests
   scripts/test --all [PYTEST OPTION...]   everything
   scripts/test --ci                       what continuous integration runs: the quick tests, the full ones of the parts
                                           that the change touches (half of them if it touches many), and a slice of the
                                           rest
-    --since COMMIT    the change is what came after it (default: the newest commit that is known to have passed, on this
-                      machine or by .ci/passed)
+    --since COMMIT    the change is everything after it (default: the newest commit that is known to have passed, on
+                      this machine or from .ci/passed)
     --slice K         this slice, 0 to 7 (default: by the commit's hash)
 
   CUSZ_TEST_DATA=FOLDER  real fields for the tests that use them
 
-The output of pytest is in build/logs/pytest.log too, with how long the slowest tests took, and that of lint in
+The output of pytest is also in build/logs/pytest.log, with the times of the slowest tests, and the output of lint in
 build/logs/lint.log.
 """
 
@@ -30,17 +30,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "logs"
-COUNTS = LOGS / "counts.json"  # of tests, by why they were run (tests/conftest.py)
+COUNTS = LOGS / "counts.json"  # of tests, by the reason for running them (tests/conftest.py)
 sys.path.insert(0, str(ROOT / "tests"))
 
 import tiers  # noqa: E402
 
-#: Commits that have passed, one a line: on this machine, and the one that the project knows of.
+#: Commits that have passed, one per line: on this machine, and the one recorded in the project.
 PASSED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cusz" / "passed-commits"
 PASSED_IN_CI = ROOT / ".ci" / "passed"
-#: One runs all files that start ranks (tests/conftest.py), which mostly wait.
+#: One of them runs all test files that start ranks (tests/conftest.py), and mostly waits.
 PROCESSES = 3
-#: What tests build in the first place, each by one command and under a lock (simt_build in tests/conftest.py).
+#: The build that tests need first: one command under a lock, as in simt_build of tests/conftest.py.
 EMULATOR = """flock build/simt.lock sh -c 'cmake -G Ninja -S tests/simt -B build/simt && cmake --build build/simt'"""
 
 
@@ -59,9 +59,9 @@ def git(*arguments: str) -> str:
 @dataclass(frozen=True)
 class Plan:
     """Attributes:
-    title: what is run, in words.
+    title: what runs, in words.
     options: of pytest.
-    commands: by name, what is run besides.
+    commands: other commands to run, by name.
     left_out: names of other commands.
     lint: options of scripts/lint.
     again: options of this script that give the same plan.
@@ -93,7 +93,7 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     if not ci:
         return Plan("the quick tests", [], {}, list(commands), lint, [])
     if base:
-        # not what is not committed: that is not what passes
+        # uncommitted changes do not count: only a commit can pass
         touched = tiers.touched(git("diff", "--name-only", base, "HEAD").splitlines(), parts)
         change = f"{', '.join(touched) or 'no part'} (touched since {base[:12]})"
     else:
@@ -155,12 +155,12 @@ def main() -> None:
     say(f"Tests: {plan.title}")
     results: dict[str, bool] = {}
     with ThreadPoolExecutor(2) as pool:
-        if not options:  # else it may not be needed
-            pool.submit(run_logged, "emulator", EMULATOR)  # if that fails, so do the tests, with the reason
+        if not options:  # with options, the emulator may not be needed
+            pool.submit(run_logged, "emulator", EMULATOR)  # if it fails, the tests fail and show why
         lint = pool.submit(run_logged, "lint", " ".join(["scripts/lint", *plan.lint]))
         results["pytest"] = run_pytest(plan, options)
         took = {"pytest": time.monotonic() - begin}
-        # Most commands keep one core busy, so two are run at a time.
+        # Most commands keep one core busy, so two run at a time.
         running = {name: pool.submit(run_logged, name, command) for name, command in plan.commands.items()}
         for name, result in {"lint": lint, **running}.items():
             results[name], took[name] = result.result()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the constants of version 2 of the format: cusz_core/src/archive/v2/tables.inc.
+"""Makes the constants of format version 2: cusz_core/src/archive/v2/tables.inc.
 
     .venv/bin/python scripts/train_tables.py [--output FILE]     some minutes on two cores
 
-They are a family of 64 tables of frequencies, 8 tables for where values are missing, and presets, which give each
-context one of them (docs/reference/format_v2.md, section 7). They come from fields that are generated here,
-with seeds, and from the fields of the programs in apps; no other data are used, so that others can be used for tests.
-The same versions of numpy give the same constants.
+They are a family of 64 tables of frequencies, 8 tables for regions with missing values, and presets, which assign one
+table to each context (docs/reference/format_v2.md, section 7). They are trained on fields that are generated here from
+seeds, and on the fields of the programs in apps. No other data are used, so all others remain available for tests. The
+same version of numpy gives the same constants.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import format_v2_reference as reference  # noqa: E402
 
 Array = NDArray[Any]
 PLACES, SYMBOLS, ESCAPE = 64, reference.SYMBOLS, reference.ESCAPE
-BOUNDS = (3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5)  # of the range
+BOUNDS = (3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5)  # relative to the value range
 APPS = {"cosmology": 2.0, "hurricane": 2.5, "climate": 2.0, "orbitals": 1.5}  # and the scales they run at
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ APPS = {"cosmology": 2.0, "hurricane": 2.5, "climate": 2.0, "orbitals": 1.5}  # 
 def random_field(
     seed: int, shape: Sequence[int], slope: float, k_0: float = 1.0, stretch: Sequence[float] = ()
 ) -> Array:
-    """Gaussian, with mean 0 and variance 1, and a power of (k_0^2 + k^2)^(slope / 2); the part that is not periodic."""
+    """A Gaussian field of mean 0, variance 1 and power (k_0^2 + k^2)^(slope / 2), cut from a larger periodic one."""
     whole = tuple(n + n // 4 for n in shape)
     k2: Any = k_0**2
     for axis, n in enumerate(whole):
@@ -56,7 +56,7 @@ def random_field(
 
 
 def spots(seed: int, n: int, steps: int) -> Array:
-    """A reaction of two substances that diffuse."""
+    """A reaction of two diffusing substances (Gray-Scott)."""
     rng = np.random.default_rng(seed)
     u, v = np.ones((n, n, n)), np.zeros((n, n, n))
     for corner in rng.integers(0, n - 8, (6, 3)):
@@ -129,7 +129,7 @@ def of_apps() -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class Cell:
-    """A part of a field with a bound and a curve, and what coding it counts."""
+    """A part of a field with a bound and a curve, and the counts from coding it."""
 
     name: str  # of the field
     x: Array
@@ -189,7 +189,7 @@ def mirrored() -> Array:
 
 
 def with_sum_4096(weights: Array) -> Array:
-    """Frequencies, symmetric in sign, of weights that are; what is left over goes to code 0."""
+    """Frequencies with sum 4096 from weights, both symmetric in sign; the remainder goes to code 0."""
     wanted = 4096 * weights / weights.sum()
     frequencies = np.where(wanted >= 0.3, np.maximum(1, np.rint(wanted)), 0).astype(int)
     frequencies[ESCAPE] = max(1, frequencies[ESCAPE])
@@ -203,7 +203,7 @@ def with_sum_4096(weights: Array) -> Array:
 
 
 def family(of: Sequence[Cell]) -> Array:
-    """Of contexts by the mean size of their symbols."""
+    """The family of tables: histograms of contexts, grouped by the mean size of their symbols."""
     sizes = reference.SIZES / 256
     weights = np.zeros((reference.SIZE_TABLES, SYMBOLS))
     for cell in of:
@@ -222,12 +222,12 @@ def family(of: Sequence[Cell]) -> Array:
 
 
 def share(of: Sequence[Cell], cell: Cell) -> int:
-    """The number of cells of the same field, so that fields count alike."""
+    """The number of cells of the same field: dividing by it makes fields count equally."""
     return sum(other.name == cell.name and other.dimensions == cell.dimensions for other in of)
 
 
 def for_missing(tables: Array) -> list[Array]:
-    """A part of special or verbatim values, and codes as in a table for sizes."""
+    """Tables with a fixed part of special or verbatim values; the codes are as in a table of the family."""
     result = []
     for missing, parts, sizes in (
         (reference.SPECIAL, (1 / 24, 3 / 16, 1 / 2), reference.SIZES_NEAR_MISSING),
@@ -252,7 +252,7 @@ def for_missing(tables: Array) -> list[Array]:
 
 
 def bits_with(tables: Array) -> Array:
-    """Bits of each symbol with each table; one that a table has not is escaped."""
+    """Bits of each symbol with each table; a symbol that the table lacks is escaped."""
     bits = np.where(tables > 0, 12 - np.log2(np.maximum(tables, 1)), 12 - np.log2(tables[:, [ESCAPE]]) + 21)
     bits[:, ESCAPE] = 12 - np.log2(tables[:, ESCAPE])
     return bits
@@ -268,8 +268,8 @@ def tables_by_parameters() -> Array:
 
 
 def presets(of: Sequence[Cell], tables: Array) -> tuple[list[list[int]], float]:
-    """Rows of the file, of cells of the same number of dimensions; and by how much the best one for each cell is, in
-    the mean, worse than any map."""
+    """Presets, as rows of the file, for cells with the same number of dimensions; and the mean excess in size of each
+    cell's best preset over its best map."""
     costs = bits_with(tables)
     g = np.array([reference.group_frequency(index) for index in range(64)])
     rows, groups, least = [], [], []

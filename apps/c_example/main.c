@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 enum { NZ = 40, NY = 50, NX = 60 };
-static const size_t COUNT = (size_t)NZ * NY * NX; /* not int, which ends at 1290^3 */
+static const size_t COUNT = (size_t)NZ * NY * NX; /* an int would overflow beyond 1290^3 */
 
 /* Waves of three lengths. */
 static void fill(float* field) {
@@ -47,7 +47,7 @@ static int run(cusz_context* context, float* field, float* back, unsigned char* 
                                COUNT * sizeof *back)))
         return 1;
 
-    /* The difference of two floats of like size is exact in double: this needs no tolerance. */
+    /* The difference of two floats of similar magnitude is exact in double, so this needs no tolerance. */
     double worst = 0;
     for (size_t i = 0; i < COUNT; i++) worst = fmax(worst, fabs((double)field[i] - (double)back[i]));
     printf("cusz %s: %llu -> %llu bytes, ratio %.2f, bound %.6g, largest error %.6g\n", cusz_version(),

@@ -54,7 +54,7 @@ struct DeviceMemory {
 // allocator or None) made by device_memory.place(); empty for the library's own.
 struct Place {
     void* stream = nullptr;
-    // Whether the stream exists as long as `allocator` does, or for ever. If its owner may destroy it at any time,
+    // Whether the stream exists as long as `allocator` does, or forever. If its owner may destroy it at any time,
     // nothing that belongs to it is kept after a call.
     bool lasting = true;
     int32_t device = -1;  // of `allocator`
@@ -92,7 +92,7 @@ inline void release_in_python(void* user, void* memory, size_t /*bytes*/, void* 
     if (!locked) return;
     try {
         nb::handle(static_cast<PyObject*>(user)).attr("release")(reinterpret_cast<uintptr_t>(memory));
-    } catch (...) { // the pool keeps it: there is nobody to report this to
+    } catch (...) { // the pool keeps the memory: there is nobody to report this to
     }
 }
 

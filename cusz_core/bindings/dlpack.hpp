@@ -1,4 +1,4 @@
-// Reads the description in a DLPack capsule. The tensor stays the capsule's: whoever holds the capsule keeps its memory
+// Reads the description in a DLPack capsule. The capsule keeps the tensor: whoever holds the capsule keeps its memory
 // alive, and a capsule that nobody renames frees its tensor itself.
 #pragma once
 

@@ -2,7 +2,7 @@
 //
 // Arrays come in through the buffer protocol, or as DeviceMemory, without copies. Checks that need a good message
 // (types, layouts, legal values) are made in Python; the checks here are those that memory safety needs. The GIL is
-// released while the library works. Failures raise the classes of cusz_core.errors with the library's message.
+// released while the library works. Failures raise the classes of cusz_core.errors, with the library's message.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -98,8 +98,8 @@ struct Worker {
     }
 };
 
-// Guards what all threads share. With a GIL, that does, so there is no mutex that a fork could leave locked. Without
-// one there is a mutex, which a fork waits for and both processes unlock. Whoever holds it calls nothing of Python.
+// Guards what all threads share. With a GIL, the GIL does that, so there is no mutex that a fork could leave locked.
+// Without a GIL there is a mutex: a fork waits for it, and both processes unlock it. Its holder must not call Python.
 #ifdef Py_GIL_DISABLED
 class SharedLock {
 public:
@@ -120,7 +120,7 @@ private:
 #else
 class SharedLock {
 public:
-    // Not trivial, or compilers would call it unused.
+    // Not trivial: otherwise compilers would warn that a lock is unused.
     SharedLock() {} // NOLINT(modernize-use-equals-default)
 
     static void prepare_for_forks() {}
@@ -132,8 +132,8 @@ struct Pool {
     std::vector<std::unique_ptr<Worker>> idle;
 };
 
-// Idle workers are moved to another place only above this many: a program that alternates between a few streams keeps
-// the scratch memory of each.
+// Idle workers are moved to another place only if there are at least this many, so that a program that alternates
+// between a few streams keeps the scratch memory of each.
 constexpr size_t kPlaces = 8;
 
 Pool& pool() {
@@ -182,7 +182,7 @@ private:
         const SharedLock locked;
         auto& idle = pool().idle;
         auto found = find(place);
-        if (found == idle.end() && !place.lasting) found = find(Place()); // where it will be returned to
+        if (found == idle.end() && !place.lasting) found = find(Place()); // where it goes after the call
         if (found == idle.end() && idle.size() >= kPlaces) found = idle.begin();
         if (found == idle.end()) return nullptr;
         std::unique_ptr<Worker> taken = std::move(*found);
@@ -218,8 +218,8 @@ void release_scratch() {
 
 // ---------------------------------------------------------------------------------------------------- buffers
 
-// A C-contiguous view of a Python object's memory, locked against resizing while it lives; or of DeviceMemory, which
-// the caller keeps alive.
+// A C-contiguous view of a Python object's memory, which cannot be resized while the view lives; or of DeviceMemory,
+// which the caller keeps alive.
 class View {
 public:
     View(nb::handle object, bool writable) {
@@ -270,7 +270,7 @@ struct Field {
 
     Field(nb::handle object, bool writable) : view(object, writable) {
         const char* format = view.format();
-        // numpy writes down the byte order of a type that was made with one, although it is the machine's.
+        // numpy states the byte order of a type that was made with one, even if it is the machine's.
         constexpr char native_order = std::endian::native == std::endian::little ? '<' : '>';
         if (*format == '@' || *format == '=' || *format == native_order) ++format;
         if (std::strcmp(format, "f") == 0 && view.item_bytes() == 4) {
@@ -304,7 +304,7 @@ struct Archive {
 
 // -------------------------------------------------------------------------------------------------- functions
 
-// Sets parameters by key; those that are None keep their defaults.
+// Sets parameters by key. Those that are None keep their defaults.
 void make_params(cusz_params* params, const nb::dict& values) {
     const cusz::FloatMode mode; // Python writes a subnormal number as 0.0 where the host flushes them
     cusz_params_init(new (params) cusz_params);
@@ -414,7 +414,7 @@ cusz_info inspect_archive(const Lease& lease, const Archive& archive) {
     return info;
 }
 
-// described: a cusz_info or a cusz_level, and one of its arrays.
+// described: a cusz_info or a cusz_level; values: one of its arrays.
 template <class Described>
 nb::tuple extents_of(const Described& described, const uint64_t (&values)[CUSZ_MAX_NDIM]) {
     nb::list list;
@@ -430,14 +430,14 @@ std::tuple<int32_t, nb::tuple> layout(nb::handle object, const nb::tuple& place)
     return {info.dtype, extents_of(info, info.shape)};
 }
 
-// The name of a stage; None where there is none, as in raw archives.
+// The name of a stage; None if there is none, as in raw archives.
 nb::object name_of(const char* (*name)(int32_t), int32_t stage) {
     return stage == CUSZ_NO_STAGE ? nb::object(nb::none()) : nb::object(nb::str(name(stage)));
 }
 
-// Compresses into `out`, which has room for every archive, or, if it is None, into new bytes. Returns the archive, or
-// its size; checksum, outliers, eb_abs and predictor, as `inspect`; and, with `ranges`, minimum, maximum and number of
-// the values, as `value_range`, else (nan, nan, 0).
+// Compresses into `out`, which must have room for any archive, or, if it is None, into new bytes. Returns the size, or
+// the new bytes; checksum, outliers, eb_abs and predictor, as `inspect`; and, with `ranges`, minimum, maximum and
+// number of the values, as `value_range`, else (nan, nan, 0).
 nb::tuple compress_described(nb::handle object, const cusz_params& params, nb::handle out, bool ranges,
                              const nb::tuple& place) {
     const Field field(object, false);
@@ -465,7 +465,7 @@ nb::tuple compress_described(nb::handle object, const cusz_params& params, nb::h
                           name_of(cusz_predictor_name, info.predictor), min, max, n_valid);
 }
 
-// What compress_many tells of a block; cusz_core.codec has it as a type of numpy's.
+// What compress_many reports about a block; cusz_core.codec has the same as a numpy dtype.
 struct BlockRow {
     uint64_t archive_bytes;
     uint32_t checksum;
@@ -475,8 +475,8 @@ struct BlockRow {
     uint64_t n_valid;
 };
 
-// Compresses fields of one type and number of dimensions into `out`, which has room for all of their archives, or, if it
-// is None, into new bytes. Returns these, or how many bytes they are. rows: a buffer with a BlockRow each, whose min,
+// Compresses fields of one type and number of dimensions into `out`, which must have room for all their archives, or,
+// if it is None, into new bytes. Returns the size, or the new bytes. rows: a buffer with one BlockRow per field; min,
 // max and n_valid are (nan, nan, 0) without `ranges`.
 nb::object compress_many(const nb::list& objects, const cusz_params& params, nb::handle out, nb::handle rows,
                          bool ranges, const nb::tuple& place) {
@@ -583,8 +583,8 @@ void decompress_into(nb::handle object, nb::handle out, int32_t backend, int32_t
     }));
 }
 
-// A strided array with the extents of a box that begins at `start`; the caller has checked that it has as many dimensions
-// as the archive, and that the strides are positive.
+// A strided array with the extents of a box that begins at `start`. The caller has checked that it has as many
+// dimensions as the archive, and that the strides are positive.
 struct BoxInMemory {
     Py_buffer view{};
     std::vector<uint64_t> start, count, stride;
@@ -613,8 +613,8 @@ void decompress_box(nb::handle object, nb::handle out, const nb::tuple& start, i
     }));
 }
 
-// What an archive's level is: (n_levels, exact_cost, dtype, shape, step, needed_bytes, checksum).
-// prefix: its first bytes.
+// Describes a level of an archive: (n_levels, exact_cost, dtype, shape, step, needed_bytes, checksum).
+// prefix: the archive's first bytes.
 nb::tuple inspect_level(nb::handle prefix, size_t archive_bytes, int32_t number, const nb::tuple& place) {
     const Archive archive(prefix);
     const Lease lease(place);
@@ -629,7 +629,7 @@ nb::tuple inspect_level(nb::handle prefix, size_t archive_bytes, int32_t number,
                           extents_of(level, level.step), level.needed_bytes, level.checksum);
 }
 
-// The same of a field: (n_levels, shape, step). The caller has checked shape and number.
+// Describes a level of a field: (n_levels, shape, step). The caller has checked shape and number.
 nb::tuple level_of_shape(const nb::tuple& shape, int32_t number) {
     std::array<uint64_t, CUSZ_MAX_NDIM> of_field{};
     size_t i = 0;
@@ -641,8 +641,8 @@ nb::tuple level_of_shape(const nb::tuple& shape, int32_t number) {
     return nb::make_tuple(level.n_levels, extents_of(level, level.shape), extents_of(level, level.step));
 }
 
-// Decodes a box of a level into a strided array in host memory, with the same care as decompress_box; or a whole level
-// into DeviceMemory of its shape.
+// Decodes a box of a level into a strided array in host memory, checked as for decompress_box; or a whole level into
+// DeviceMemory of its shape.
 void decompress_level(nb::handle prefix, size_t archive_bytes, int32_t level, nb::handle out, const nb::tuple& start,
                       int32_t threads, const nb::tuple& place) {
     const Archive archive(prefix);
@@ -715,7 +715,7 @@ size_t max_archive_bytes(int32_t dtype, const nb::tuple& shape) {
     return max_archive_bytes_of(static_cast<cusz_dtype>(dtype), static_cast<int32_t>(i), extents);
 }
 
-// A function in Python that says what a bound gives: (PSNR, ratio).
+// Wraps a Python function that tells what a bound gives: (PSNR, ratio).
 cusz::Trial trial_in_python(nb::callable call) {
     return [call = std::move(call)](double eb) {
         const auto [psnr, ratio] = nb::cast<std::tuple<double, double>>(call(eb));
@@ -723,7 +723,7 @@ cusz::Trial trial_in_python(nb::callable call) {
     };
 }
 
-// (number of CUDA devices, why there is none).
+// (number of CUDA devices, why there are none).
 std::tuple<int32_t, const char*> device_count() {
     const char* reason = "";
     const int32_t count = cusz_device_count(&reason);

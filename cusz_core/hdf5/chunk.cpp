@@ -10,7 +10,7 @@
 namespace cusz_hdf5 {
 namespace {
 
-// Places among the values.
+// Positions in the values.
 enum At : std::size_t {
     version = 0,
     eb = 1,

@@ -1,4 +1,4 @@
-// What the filter knows of a chunk, and how that is kept in the filter's cd_values, which HDF5 stores with the dataset
+// What the filter knows about a chunk, and how it is kept in the filter's cd_values, which HDF5 stores with the dataset
 // (docs/guides/hdf5.md has the table).
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace cusz_hdf5 {
 
 constexpr unsigned layout_version = 1;
-constexpr std::size_t n_required = 3; // values that a user must give: the version, and the bound in two
+constexpr std::size_t n_required = 3; // values that a user must give: the version, and two for the bound
 constexpr std::size_t n_of_user = 5;  // values that a user may give
 constexpr std::size_t n_values = 13;  // with those that the filter adds for a dataset
 
@@ -26,8 +26,8 @@ struct Shape {
     bool operator==(const Shape&) const = default;
 };
 
-// The same values in the same order with at most four axes: axes of one value are left out, and what is more than four
-// is merged with the first.
+// The extents of the same values in the same order, with at most four axes: axes of one value are dropped, and if more
+// than four remain, the first ones are merged.
 Shape folded(std::span<const std::uint64_t> extents);
 
 struct Chunk {
@@ -40,7 +40,7 @@ struct Chunk {
 // The parameters that a user gave. Throws std::runtime_error.
 cusz_params params_of(std::span<const unsigned> values);
 
-// The whole of the values, for parameters with the dataset's fill value.
+// All cd_values. params: with the dataset's fill value.
 Values packed(const cusz_params& params, cusz_dtype dtype, const Shape& shape);
 
 // The reverse. Throws std::runtime_error.

@@ -1,4 +1,4 @@
-// The HDF5 filter: a chunk of a dataset is an archive (hdf5.md). HDF5 finds this library by HDF5_PLUGIN_PATH.
+// The HDF5 filter: each chunk of a dataset is an archive (hdf5.md). HDF5 finds this library through HDF5_PLUGIN_PATH.
 #include <cusz/cusz.h>
 
 #include <algorithm>
@@ -22,11 +22,11 @@
 namespace cusz_hdf5 {
 namespace {
 
-// Of the range that the HDF Group leaves for tests, 256 to 511, until it has registered one.
+// From the range that the HDF Group leaves for tests, 256 to 511, until it registers a number.
 constexpr H5Z_filter_t filter_id = 453;
 
-// A context with its scratch memory. One is kept for the next chunk, as HDF5 calls filters one at a time in most
-// builds. Nothing is freed when the process ends: HDF5 may still write chunks then.
+// A context with its scratch memory. One is kept for the next chunk; in most builds, HDF5 calls filters one at a time.
+// Nothing is freed when the process ends, because HDF5 may still write chunks then.
 class Context {
 public:
     Context() : m_context(kept.exchange(nullptr)) {
@@ -54,8 +54,8 @@ void require(bool holds, const char* message) {
 
 // ---- When a dataset is created
 
-// The values that the user gave, and the filter's flags. It has to be the first filter, as another one before it, such
-// as shuffle, would hand it bytes that are no longer values, and the bound would be that of something else.
+// The values that the user gave, and the filter's flags. It has to be the first filter: one before it, such as shuffle,
+// would hand it bytes that are no longer values, and the bound would apply to those.
 std::vector<unsigned> given_values(const Host& host, hid_t dcpl, unsigned& flags) {
     auto* const get_filter = host.function<H5Pget_filter2_t>("H5Pget_filter2");
     std::vector<unsigned> values(n_values);
@@ -72,8 +72,8 @@ std::vector<unsigned> given_values(const Host& host, hid_t dcpl, unsigned& flags
     return values;
 }
 
-// Compared with a type by what it consists of: identifiers such as H5T_IEEE_F32LE are variables, of which a program
-// that uses them has a copy, and HDF5 uses that instead of its own.
+// Looks at the properties of the type. It cannot be compared with H5T_IEEE_F32LE: such identifiers are variables, and a
+// program that uses them has a copy of them, which HDF5 uses instead of its own.
 cusz_dtype dtype_of(const Host& host, hid_t type) {
     const int type_class = host.function<H5Tget_class_t>("H5Tget_class")(type);
     const int order = host.function<H5Tget_order_t>("H5Tget_order")(type);
@@ -100,7 +100,7 @@ Shape chunk_shape(const Host& host, hid_t dcpl) {
     return folded(std::span(same).first(static_cast<std::size_t>(rank)));
 }
 
-// A fill value that the user chose stands for "no data". NaN comes back as it is anyway.
+// A fill value that the user chose stands for "no data". NaN is kept in any case.
 void set_fill(const Host& host, hid_t dcpl, hid_t type, cusz_dtype dtype, cusz_params& params) {
     int status = 0;
     require(host.function<H5Pfill_value_defined_t>("H5Pfill_value_defined")(dcpl, &status) >= 0,
@@ -125,7 +125,7 @@ void set_values(const Host& host, hid_t dcpl, hid_t type) {
     const Values values = packed(params, dtype, chunk_shape(host, dcpl));
     const Chunk chunk = unpacked(values); // a chunk whose size overflows is refused
 
-    // The library checks the parameters before anything else, an empty field's too.
+    // The library checks the parameters before anything else, even for an empty field.
     const Context context;
     const std::uint64_t none = 0;
     std::array<std::byte, CUSZ_RAW_OVERHEAD_BYTES> archive;
@@ -150,7 +150,7 @@ herr_t set_local(hid_t dcpl, hid_t type, hid_t) noexcept {
 
 // ---- For every chunk
 
-// What HDF5 hands over and gets back: *buffer is replaced, and freed.
+// What HDF5 hands over and gets back: *memory is freed and replaced.
 struct Buffer {
     void** memory;
     std::size_t* capacity;

@@ -1,5 +1,5 @@
-// What this filter uses of HDF5, declared here so that it builds without HDF5 and one file serves every HDF5 from 1.10
-// on. tests/hdf5/test_declarations.py compares it with the headers. Names and meanings are those of HDF5's reference.
+// The parts of HDF5 that this filter uses, declared here so that it builds without HDF5 and one file serves every HDF5
+// from 1.10 on. tests/hdf5/test_declarations.py compares them with the headers. Names and meanings are HDF5's.
 #pragma once
 
 #include <cstddef>

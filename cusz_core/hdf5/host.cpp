@@ -12,7 +12,7 @@ namespace {
 
 int close_if_open(void* library) { return library != nullptr ? dlclose(library) : 0; }
 
-// RTLD_NOLOAD: what is loaded already, which the caller is; nothing is ever loaded.
+// RTLD_NOLOAD: the library is already loaded, because it is calling; nothing is ever loaded.
 void* library_of(const void* address) noexcept {
     Dl_info info;
     if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return nullptr;

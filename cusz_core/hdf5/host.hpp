@@ -1,5 +1,5 @@
-// The HDF5 library that called this filter. A process may have several (h5py and netCDF4 each bring their own), none of
-// them visible to others, and identifiers and memory of one mean nothing to another.
+// The HDF5 library that called this filter. A process may have several (h5py and netCDF4 each bring their own). None of
+// them is visible to others, and identifiers and memory of one mean nothing to another.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ public:
     // caller: an address within that library.
     explicit Host(const void* caller) noexcept;
 
-    // A function or variable of the library by its name; nullptr if there is none, as where HDF5 is a part of a program
-    // that exports nothing.
+    // A function or variable of the library, by its name; nullptr if there is none, for example if HDF5 is a part of a
+    // program that exports nothing.
     void* find(const char* name) const noexcept;
 
     // The same, of a known type. Throws std::runtime_error if there is none.
@@ -34,7 +34,7 @@ public:
     Free deleter() const noexcept;
 
     // Adds a message to the library's error stack, if it can be found. (HDF5 2 ignores messages for chunks: it pauses
-    // the stack meanwhile, and nothing public adds to a paused one.)
+    // the stack meanwhile, and no public function adds to a paused one.)
     void report(const char* message) const noexcept;
 
 private:

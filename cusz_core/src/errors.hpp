@@ -26,20 +26,20 @@ private:
 template <class... Parts>
 [[noreturn]] void fail(cusz_status status, const Parts&... parts) {
     std::ostringstream text;
-    text.imbue(std::locale::classic()); // an application's own may write 1.000.000 or 0,5
+    text.imbue(std::locale::classic()); // the application's locale may write 1.000.000 or 0,5
     text.precision(17);
     (text << ... << parts);
     throw Error(status, text.str());
 }
 
-// At a thread's first throw the C++ runtime takes memory for the thread, and ends the process if there is none. This takes
-// it beforehand, and tells whether there was some.
+// At a thread's first throw, the C++ runtime allocates memory for the thread, and ends the process if there is none.
+// This makes it allocate beforehand, and returns whether there was enough.
 inline bool prepare_to_throw() noexcept {
     constexpr std::size_t enough = 1 << 14; // more than the runtime takes
     void* volatile memory = std::malloc(enough);
     if (memory == nullptr) return false;
     std::free(memory);
-    [[maybe_unused]] volatile int unused = std::uncaught_exceptions(); // volatile: it may not be left out
+    [[maybe_unused]] volatile int unused = std::uncaught_exceptions(); // volatile: not optimised away
     return true;
 }
 

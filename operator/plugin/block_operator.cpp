@@ -31,8 +31,8 @@ struct Shape {
     std::array<std::uint64_t, CUSZ_MAX_NDIM> extents{};
 };
 
-// A block's extents as the compressor takes them: 1 to 4, slowest first. If there are more than four, those of size 1
-// are dropped, and then the slowest are merged.
+// A block's extents as the compressor takes them: 1 to 4, slowest first. If there are more, those of size 1 are
+// dropped, and then the slowest are merged.
 Shape block_shape(const Dims& count, bool column_major) noexcept {
     const std::size_t n = count.size();
     const bool too_many = n > CUSZ_MAX_NDIM;
@@ -62,9 +62,9 @@ struct Free {
     void operator()(void* memory) const noexcept { std::free(memory); }
 };
 
-// The last resorts, which need neither memory nor a known type: a mark followed by the block's bytes or, if those cannot
-// be read, by bytes of 0xff, which are NaN of floating-point types. The short marks are for where there is no room for
-// more. Only this plugin (and inspect_bp) reads them, and they have no checksum.
+// The last resorts, which need neither memory nor a known type: a mark, followed by the block's bytes or, if those
+// cannot be read, by bytes of 0xff, which are NaN for floating-point types. The short marks are used if there is no
+// room for more. Only this plugin (and inspect_bp) reads such blocks, and they have no checksum.
 using namespace std::string_view_literals;
 struct Marks {
     std::string_view plain, lost;
@@ -83,7 +83,7 @@ std::string_view mark_of(const char* archive, std::size_t archive_bytes) noexcep
     return {};
 }
 
-// A piece of a message, truncated to fit: it has room for a variable's whole name.
+// A piece of a message, truncated to fit. A variable's whole name fits.
 struct Text {
     char c_str[1100] = "";
 };
@@ -98,7 +98,7 @@ Text format(const char* pattern, ...) noexcept {
     return text;
 }
 
-// Describes a call's failure, which the context's next call overwrites.
+// Describes a call's failure. The context's next call overwrites the original message.
 Text failure(cusz_status status, const cusz_context* context) noexcept {
     const char* const name = cusz_status_name(status);
     const char* const error = cusz_last_error(context);
@@ -113,7 +113,7 @@ Text of_variable(const char* variable) noexcept {
     return format(" of variable '%.*s%s'", is_long ? 107 : 110, variable, is_long ? "..." : "");
 }
 
-// A block, and where it is stored.
+// A block, and where to store it.
 struct Block {
     const char* variable;
     const char* field;
@@ -141,7 +141,7 @@ std::size_t store_lost(const Block& block, const Text& why) noexcept {
     return mark.size() + block.bytes;
 }
 
-// Stores the bytes verbatim. If they cannot be read, all that can be done is to say so: in the block, and to the user.
+// Stores the bytes verbatim. If they cannot be read, says so, in the block and to the user.
 std::size_t store_plain(const Block& block, const char* reason, const Text& why) noexcept {
     const std::string_view mark = (block.has_room ? marks : short_marks).plain;
     const bool is_plain = copy_readable(block.out + mark.size(), block.field, block.bytes);
@@ -157,13 +157,13 @@ std::size_t size_of_block(const Dims& count, DataType type) noexcept {
     return bytes;
 }
 
-// As the hand-over knows types.
+// The type as the hand-over numbers it (cusz_operator.h).
 std::int32_t posted_type(DataType type) noexcept {
     if (is_integer(type)) return CUSZ_OPERATOR_INTEGERS + static_cast<std::int32_t>(bytes_of(type));
     return type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
 }
 
-// These write an archive or a packed block, of max_bytes() at most; or the block's bytes behind a mark.
+// The following write an archive or a packed block, at most max_bytes(), or the block's bytes behind a mark.
 
 std::size_t pack(cusz_context* context, const Block& block) noexcept {
     if (cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) == 0)
@@ -182,7 +182,7 @@ std::size_t pack(cusz_context* context, const Block& block) noexcept {
     return store_plain(block, "no packing", why);
 }
 
-// Of any type, as they are.
+// Packs values of any type, as they are.
 cusz_status pack_bytes(cusz_context* context, const Block& block, std::size_t* block_bytes) noexcept {
     return cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, block.bytes, block.field, block.out,
                      block.bytes + CUSZ_PACKED_OVERHEAD_BYTES, block_bytes);
@@ -218,7 +218,7 @@ std::size_t compress_with_room(cusz_context* context, const Parameters& paramete
     };
 
     cusz_params params = parameters.compression;
-    const bool is_readable = device < 0; // by the CPU, even if CUDA can no longer tell where memory is
+    const bool is_readable = device < 0; // by the CPU, even if CUDA can no longer tell where memory resides
     if (block.bytes == 0 || (is_readable && params.backend == CUSZ_BACKEND_AUTO)) params.backend = CUSZ_BACKEND_CPU;
     if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
         report_once("device field",
@@ -323,7 +323,7 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
     prepare_output(out, block.bytes);
     if (!accepts(type)) return store_plain(block, "type", format("its ADIOS2 data type is %d", static_cast<int>(type)));
 
-    // The address is a key if the block, which may be empty, has been compressed already.
+    // The address is a key if the block, which may be empty, is already compressed.
     std::size_t archive_bytes = 0;
     switch (take_posted(field, block.variable, posted_type(type), count.data(), count.size(), out, &archive_bytes)) {
     case HandOver::none: break;
@@ -332,7 +332,7 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
     case HandOver::late: return store_lost(block, format("no archive is posted under this key any more"));
     }
 
-    if (block.bytes == 0) block.field = nullptr; // it may have any value
+    if (block.bytes == 0) block.field = nullptr; // the address of an empty block may be anything
     block.device = cusz_device_of(block.field);
     if (block.bytes > 0 && block.device < 0 && !cpu_can_read(field, block.bytes)) {
         const char* why = "CUDA does not report it as device memory";
@@ -389,8 +389,8 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
     }
     cusz_info info;
     info.struct_bytes = sizeof info;
-    // The archive is in host memory, even if CUDA can no longer tell, as after a device failure. Without a context
-    // cusz_inspect assumes so, but gives no message when it fails.
+    // The archive is in host memory, even if CUDA can no longer tell, as after a device failure. Without a context,
+    // cusz_inspect assumes this, but gives no message when it fails.
     cusz_status status = cusz_inspect(nullptr, archive, archive_bytes, &info);
     if (status != CUSZ_OK) status = cusz_inspect(context.get(), archive, archive_bytes, &info);
     if (status == CUSZ_OK) {

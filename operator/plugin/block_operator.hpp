@@ -1,5 +1,4 @@
-// How a block is stored: every block of a variable becomes one cusz archive (adios2.md), whichever version of
-// ADIOS2 calls the plugin.
+// Stores blocks: every block of a variable becomes one cusz archive (adios2.md), whichever ADIOS2 calls the plugin.
 #pragma once
 
 #include "adios2_types.hpp"
@@ -17,7 +16,7 @@ namespace cusz_operator {
 
 class BlockOperator {
 public:
-    // Stores everything without loss; the fallback when there is no memory to construct another.
+    // Stores everything without loss; the fallback when there is no memory to construct another operator.
     BlockOperator() noexcept;
 
     // May throw std::bad_alloc.
@@ -28,7 +27,7 @@ public:
         return type == DataType::Float || type == DataType::Double || is_integer(type);
     }
 
-    // The most bytes that compress() writes where ADIOS2 asks how much room it has to make.
+    // The most bytes that compress() writes if ADIOS2 has asked how much room to reserve.
     static std::size_t max_bytes(std::size_t raw_bytes) noexcept {
         return std::max(raw_bytes + CUSZ_RAW_OVERHEAD_BYTES, bytes_for_posted());
     }
@@ -38,9 +37,9 @@ public:
 
     // Writes a block of these extents to `out`, whatever happens: what cannot be compressed is stored raw. Returns the
     // number of bytes, which is never 0.
-    //   has_room  ADIOS2 has asked for max_bytes(). BP4 and DataMan never do: they reserve the raw size, and BP4, for a
-    //             Put in mode Sync, as little as a few bytes more, as it does not count what it writes to a step before
-    //             the first block. Blocks are then at most 8 bytes larger than raw.
+    //   has_room  ADIOS2 has asked for max_bytes(). BP4 and DataMan never do: they reserve the raw size, and for a Put
+    //             in mode Sync, BP4 may reserve only a few bytes more, because it does not count what it writes to a
+    //             step before the first block. Blocks are then at most 8 bytes larger than raw.
     std::size_t compress(const char* field, const Dims& count, DataType type, char* out, bool has_room) const noexcept;
 
     // Writes the values of a stored block to `field`. Returns archive_bytes; throws std::runtime_error if the block is

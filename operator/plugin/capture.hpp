@@ -5,7 +5,7 @@
 
 namespace cusz_operator {
 
-// Captures the archive if capture is waiting for a block of this variable ("": unknown); true if it did.
+// Captures the archive if a block of this variable ("": unknown) is awaited. Returns whether it did.
 bool capture(const char* variable, const char* archive, std::size_t archive_bytes) noexcept;
 
 } // namespace cusz_operator

@@ -9,11 +9,11 @@
 namespace cusz_operator {
 namespace {
 
-// More threads than this may run at once, but their contexts are not kept.
+// The most contexts that are kept. More threads may run at once.
 constexpr std::size_t max_idle = 64;
 
-// Static storage without destructors, as ADIOS2 may still decode while the process exits. The contexts that are then
-// idle end with the process.
+// Static storage without destructors, because ADIOS2 may still decode while the process exits. Contexts that are idle
+// then end with the process.
 std::mutex mutex;
 std::array<cusz_context*, max_idle> idle;
 std::size_t n_idle = 0;

@@ -6,7 +6,7 @@
 
 namespace cusz_operator {
 
-// Holds a context of the pool for its lifetime. get() is nullptr when out of memory.
+// Holds a context of the pool for its lifetime. get() returns nullptr when out of memory.
 class PooledContext {
 public:
     PooledContext() noexcept;

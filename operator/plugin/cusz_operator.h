@@ -1,13 +1,13 @@
-/* cusz_operator.h: what libcusz_operator.so offers beyond ADIOS2's plugin interface.
+/* cusz_operator.h: the functions of libcusz_operator.so beyond ADIOS2's plugin interface.
  *
  * Reading: ADIOS2 has no call that returns the compressed bytes of a block. While capture is on, the plugin hands over
  * the next block's archive instead of decoding it, so that a reader can inspect or decode it itself.
  *
- * Writing: ADIOS2 has no call that takes bytes which are already compressed. An archive posted here gets a key, and a
+ * Writing: ADIOS2 has no call that accepts bytes which are already compressed. An archive posted here gets a key, and a
  * Put with that key as the block's address makes the plugin store the archive.
  *
- * Watching: a collective call of ADIOS2 that fails on one rank may never return on any. A thread of this library notices,
- * even while the call holds the interpreter's lock of a Python program.
+ * Watching: a collective call of ADIOS2 that fails on one rank may never return on any. A thread of this library
+ * notices, even while the call holds the interpreter's lock of a Python program.
  *
  * The functions act on the copy of the library that they are called in: it must be the one that ADIOS2 loaded.
  *
@@ -44,8 +44,8 @@ CUSZ_OPERATOR_API const char* cusz_operator_version(void);
 /* Switches capture on for the process. The first block that ADIOS2 then asks the plugin to decode is copied to
  * `archive` as it is, and the values that ADIOS2 returns for it are meaningless. Blocks after it are decoded as usual.
  * Meanwhile no other thread may read: its block could be the first one.
- *   variable  capture a block of this variable only; NULL or "" for any. Where an engine does not name the variable
- *             (BP4), any block is taken.
+ *   variable  capture a block of this variable only; NULL or "" for any. If an engine does not name the variable (BP4),
+ *             any block is taken.
  *   archive   `capacity` bytes, valid until cusz_operator_capture_end(). The block's raw bytes +
  *             CUSZ_RAW_OVERHEAD_BYTES always suffice for an archive of this library.
  * Returns a cusz_status: CUSZ_ERROR_PARAMETER if capture is on already, `archive` is NULL or the name is longer than
@@ -60,7 +60,7 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
 
 /* ---- Storing finished archives */
 
-/* The max number of extents of a block, and of archives posted at once in a process. */
+/* The maximum number of extents of a block, and of archives posted at once in a process. */
 #define CUSZ_OPERATOR_MAX_NDIM 32
 #define CUSZ_OPERATOR_MAX_OFFERS 256
 
@@ -71,7 +71,7 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
 enum {
     CUSZ_OPERATOR_WAITING = 0, /* this copy of the plugin got no block with this address */
     CUSZ_OPERATOR_USED = 1,    /* the archive was stored */
-    CUSZ_OPERATOR_REFUSED = 2, /* the block is stored as lost: of another variable, type or count, or its extents were
+    CUSZ_OPERATOR_REFUSED = 2, /* the block is stored as lost: its variable, type or count differs, its extents were
                                   not set, or there was no room */
     CUSZ_OPERATOR_UNKNOWN = 3  /* no such key, or it was already withdrawn */
 };
@@ -83,8 +83,8 @@ enum {
  *   ndim, count  extents of the block, as the Put has them; copied
  *   variable     name of the variable, at most 1023 bytes; copied. Not checked in BP4, which does not pass names
  * Returns a key, valid for one Put of the variable in mode Sync with StatsLevel 0. In any other mode ADIOS2 reads from
- * the address and crashes, because a key is the address of memory that cannot be read. A block whose key is not, or no
- * longer, waiting is stored as lost.
+ * the address and crashes, because a key is the address of unreadable memory. A block whose key is not waiting, or no
+ * longer, is stored as lost.
  * Returns 0 if an argument makes no sense, the archive is too large, or too many archives are posted. */
 CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t type, int32_t ndim,
                                                 const uint64_t* count, const char* variable);
@@ -97,7 +97,7 @@ CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t arch
  * to 2.12, but this is not guaranteed: test it before relying on it.
  *   archive to variable  as above; `count` are the extents of the block
  *   range                minimum and maximum of its values, two values of its type; copied
- *   put_count            the Put's initial extents, with one or two elements in all: ADIOS2 reads no more than that at
+ *   put_count            the Put's initial extents, with one or two elements in all: ADIOS2 reads no more than these at
  *                        the key, where it finds `range`
  *   set_extents          called during the Put, by its thread: selects the block on the variable and returns
  *                        CUSZ_OPERATOR_EXTENTS_SET. If it returns anything else, the block is stored as lost
@@ -114,12 +114,12 @@ CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t key);
 /* ---- Watching over calls */
 
 /* Ends the process with exit status 1, after writing `message` to stderr, when no file in a folder has appeared, grown
- * or been changed for a while. A folder that cannot be read, because it is not there yet, does not change.
- *   folder    looked into at most every `patience` / 16 and at least every 10 seconds; its own folders are not. Copied
+ * or been changed for a while. A folder that cannot be read, perhaps because it does not exist yet, does not change.
+ *   folder    looked into every `patience` / 16 seconds, or every 10 if that is less; its subfolders are not. Copied
  *   patience  seconds without a change, > 0; time for which the process was stopped does not count
- *   message   with the new line at its end; copied
- * Returns what cusz_operator_watch_end() takes. Returns 0, and does not watch, if an argument makes no sense (such as
- * an infinite `patience`), or no thread can be started. */
+ *   message   including the newline at its end; copied
+ * Returns the argument for cusz_operator_watch_end(). Returns 0, and does not watch, if an argument makes no sense
+ * (such as an infinite `patience`), or no thread can be started. */
 CUSZ_OPERATOR_API uintptr_t cusz_operator_watch_begin(const char* folder, double patience, const char* message);
 
 /* Ends a watch; nothing happens if `watch` is 0. */
@@ -127,7 +127,7 @@ CUSZ_OPERATOR_API void cusz_operator_watch_end(uintptr_t watch);
 
 /* ---- Memory */
 
-/* Frees the scratch memory that the plugin keeps for reuse between blocks, except that of calls in progress. */
+/* Frees the scratch memory that the plugin keeps for reuse between blocks, except the memory of calls in progress. */
 CUSZ_OPERATOR_API void cusz_operator_release_scratch(void);
 
 #ifdef __cplusplus

@@ -35,16 +35,16 @@ struct PostedArchive {
     std::size_t archive_bytes = 0;
     int32_t type = 0;
     std::size_t ndim = 0;
-    std::array<std::uint64_t, CUSZ_OPERATOR_MAX_NDIM> count{}; // with which ADIOS2 will ask
-    int32_t (*set_extents)() = nullptr;                        // set if these are not the block's
+    std::array<std::uint64_t, CUSZ_OPERATOR_MAX_NDIM> count{}; // the extents with which ADIOS2 will ask
+    int32_t (*set_extents)() = nullptr;                        // not null if these are not the block's
     bool has_room = true;                                      // whether ADIOS2 has reserved room for the archive
     std::array<char, 1024> variable{};
 };
 
 // Static storage without destructors, as in report.cpp.
 std::mutex mutex;
-// For keys from which ADIOS2 must not read: a key that is unknown (already used, or known to another copy of this
-// library) shows up as an unreadable field instead of being used.
+// For keys from which ADIOS2 must not read: an unknown key (already used, or known to another copy of this library)
+// shows up as an unreadable field.
 Pages unreadable = {PROT_NONE, 1 << 16};
 Pages readable = {PROT_READ | PROT_WRITE, 1 << 12};
 std::array<PostedArchive, CUSZ_OPERATOR_MAX_OFFERS> posted_archives;
@@ -154,8 +154,8 @@ HandOver take_posted(const void* address, const char* variable, std::int32_t typ
         return HandOver::refused;
     }
     if (posted->set_extents != nullptr) {
-        // Unlocked, as it may wait for another thread that is about to post an archive. The entry stays, as only the
-        // caller of this Put withdraws it.
+        // Unlocked, because the call may wait for another thread that is about to post an archive. The entry stays:
+        // only the caller of this Put withdraws it.
         lock.unlock();
         const bool are_set = posted->set_extents() == CUSZ_OPERATOR_EXTENTS_SET;
         lock.lock();

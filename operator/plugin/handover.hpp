@@ -13,8 +13,8 @@ enum class HandOver {
     late,    // the address is a key whose archive was used or withdrawn
 };
 
-// The largest archive waiting for a Put whose extents are not yet those of the block: ADIOS2 must reserve room for it.
-// An archive for which ADIOS2 never asked is refused.
+// The size of the largest archive whose Put does not yet have the extents of the block: ADIOS2 must reserve room for
+// it. Notes that ADIOS2 has asked: an archive for which it never does is refused.
 std::size_t bytes_for_posted() noexcept;
 
 // Copies out the archive posted under the key `address`, if it is for this block. `variable` may be "" if unknown;

@@ -1,12 +1,12 @@
 // ADIOS2 does not tell a plugin its version, and may be linked statically into a stripped program that exports nothing
-// (such as openPMD-api's wheel). What every build retains are the names of types that are thrown or stored in a
-// std::function (Itanium C++ ABI, 2.9.5), and the two files that load and call plugins have such names.
+// (such as openPMD-api's wheel). But every build retains the names of types that are thrown or stored in a
+// std::function (Itanium C++ ABI, 2.9.5), and the two files that load and call plugins have such types.
 // PluginManager.cpp stores functions that create plugins, whose argument types changed in ADIOS2 2.12;
 // PluginOperator.cpp throws PluginLoadFailure since 2.11. TransportMan.cpp, which every file engine needs, has FileHTTP
 // since 2.10.
 //
-// These names tell which interface it is at least, not that a later version has not changed it. So an ADIOS2 that says
-// that it is newer than those tried is refused: shared libraries export their number. A static one keeps it to itself.
+// These names tell the oldest interface that it can be; a later version may have changed it. So an ADIOS2 whose number
+// is above those that were tried is refused. Shared libraries export their number; static ones do not.
 #include "host.hpp"
 
 #include <cusz/cusz.h>
@@ -117,7 +117,7 @@ struct Number {
 
 constexpr Number oldest = {2, 10}, newest = {2, 12}; // that were tried
 
-// What ADIOS2 says of itself, if its number is exported.
+// The version number of ADIOS2, if it is exported.
 std::optional<Number> number_of(const Module& module) {
     const auto close = [](void* handle) { dlclose(handle); };
     const std::unique_ptr<void, decltype(close)> handle(
@@ -125,7 +125,7 @@ std::optional<Number> number_of(const Module& module) {
     if (handle == nullptr) return std::nullopt;
     const auto value = [&](const char* name) -> const int* {
         const void* const found = dlsym(handle.get(), name);
-        Dl_info of_found{}, of_caller{}; // a library that the module needs may have one, too
+        Dl_info of_found{}, of_caller{}; // dlsym also finds the numbers of libraries that the module needs
         const bool is_here = found != nullptr && dladdr(found, &of_found) != 0 &&
                              dladdr(reinterpret_cast<const void*>(module.caller), &of_caller) != 0 &&
                              of_found.dli_fbase == of_caller.dli_fbase;
@@ -136,14 +136,14 @@ std::optional<Number> number_of(const Module& module) {
     return Number{*major, *minor};
 }
 
-// Whether the user wants to try the plugin with a version that was not.
+// Whether the user wants to try the plugin with this version.
 bool is_to_be_tried(const Number& number) {
     const char* const wanted = std::getenv("CUSZ_TRY_ADIOS2");
     return wanted != nullptr && number.text() == wanted;
 }
 
-// Library file names usually include the version, too. `what` it is; `newer`: what else is to be used; `hint`: at the
-// end.
+// The text names the file, because file names usually include the version. what: describes the ADIOS2; newer: what else
+// to use; hint: for the end of the text.
 std::string refusal(const char* file, const std::string& what, const char* newer, const std::string& hint) {
     const std::unique_ptr<char, decltype(&std::free)> path(::realpath(file, nullptr), &std::free);
     const std::string where = *file == '\0' ? "this program" : path != nullptr ? path.get() : file;

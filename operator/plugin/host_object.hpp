@@ -1,6 +1,6 @@
-// The objects that the plugin gives to ADIOS2. ADIOS2 calls their virtual functions, by their position in the order
-// below, and touches nothing else of them (source/adios2/operator/plugin/PluginOperator.cpp in all three versions);
-// names do not matter. The destructor comes first; OperatorDestroy calls it, not ADIOS2.
+// The objects that the plugin gives to ADIOS2. ADIOS2 calls their virtual functions by position, in the order below,
+// and touches nothing else of them (source/adios2/operator/plugin/PluginOperator.cpp in all three versions); names do
+// not matter. The destructor comes first; OperatorDestroy calls it, not ADIOS2.
 #pragma once
 
 #include "adios2_types.hpp"
@@ -12,17 +12,17 @@ namespace cusz_operator {
 
 struct HostObject {
     virtual ~HostObject() = default;
-    bool is_stand_in = false; // in static memory, for when the heap is exhausted
+    bool is_stand_in = false; // in static memory, used when the heap is exhausted
 };
 
-// An object for a host that uses these strings; `parameters` is its std::map of them. Never fails: if out of memory,
-// returns the stand-in, which stores blocks without loss.
+// An object for a host with this kind of std::string; `parameters` is its std::map of strings. Never fails: when out of
+// memory, returns the stand-in, which stores blocks without loss.
 HostObject* object_with_cxx11_strings(Interface interface, const void* parameters) noexcept;
 HostObject* object_with_old_strings(Interface interface, const void* parameters) noexcept;
 
-// ADIOS2 2.12: plugin::PluginOperatorInterface. Behind its functions are some more, for an ADIOS2 that has added to it
-// without it being known from its number (a development version, or one that is linked statically): a call of what is
-// not there would crash.
+// ADIOS2 2.12: plugin::PluginOperatorInterface. Some unknown functions follow, for an ADIOS2 that has added functions
+// although its number does not tell (a development version, or one that is linked statically). Without them, such a
+// call would crash.
 template <class Params>
 struct Interface_2_12 : HostObject {
     virtual std::size_t Operate(const char* field, const Dims& start, const Dims& count, DataType type, char* out) = 0;

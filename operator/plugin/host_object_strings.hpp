@@ -1,5 +1,5 @@
-// Included once for each kind of std::string that a host may use (host_object_*.cpp), which depends on how the file is
-// compiled: here std::string is the host's. It must not be passed on, or be part of a type that is.
+// Included once for each kind of std::string that a host may use (host_object_*.cpp): here std::string is the host's.
+// Neither it nor a type that contains it may be passed on to other files.
 #pragma once
 
 #include "block_operator.hpp"
@@ -46,7 +46,7 @@ public:
 
 private:
     BlockOperator m_operator;
-    mutable bool m_has_room = false; // for the next block: ADIOS2 has asked how much it needs
+    mutable bool m_has_room = false; // ADIOS2 has asked how much room the next block needs
 };
 
 template <class Base>

@@ -39,7 +39,7 @@ bool set(cusz_params& params, const char* key, const std::string& value) {
     return cusz_params_set(&params, key, value.c_str(), nullptr, 0) == CUSZ_OK;
 }
 
-// Of ASCII alone, whatever the locale.
+// Treats only ASCII, whatever the locale.
 std::string lower_trimmed(std::string_view text) {
     constexpr std::string_view spaces = " \t\n\v\f\r";
     const std::size_t first = text.find_first_not_of(spaces);
@@ -64,7 +64,7 @@ void report_value(const std::string& key, const std::string& value, const char* 
 
 constexpr const char* store_raw = "blocks are stored raw (nothing is lost, nothing is compressed)";
 
-// What is used instead of an illegal value.
+// Says what is used instead of an illegal value.
 std::string default_of(const cusz_parameter& parameter) {
     const std::string quote = parameter.choices != nullptr ? "'" : "";
     return quote + parameter.default_value + quote + " is used";
@@ -123,7 +123,7 @@ Parameters parse_parameters(std::span<const Parameter> given) {
     }
 
     parameters.usable = smallest.has_value() && !malformed;
-    const bool is_psnr = parameters.compression.mode == CUSZ_PSNR; // where more is stricter
+    const bool is_psnr = parameters.compression.mode == CUSZ_PSNR; // larger is stricter
     parameters.compression.eb = parameters.usable ? (is_psnr ? largest : smallest).value_or(0.0) : 0.0;
     if (!parameters.usable) parameters.compression.mode = CUSZ_ABS; // 0 is no PSNR and no ratio
     return parameters;

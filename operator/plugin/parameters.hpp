@@ -16,13 +16,13 @@ struct Parameter {
 struct Parameters {
     cusz_params compression;   // eb = 0 in mode abs, meaning lossless, unless `usable`
     bool usable = false;       // the bound is given, and everything that affects values is well-formed
-    bool missing_bound = true; // nothing was said about the bound: reported at the first block, not before,
-                               // because readers construct plugins without parameters
+    bool missing_bound = true; // no bound was given: reported only at the first block, because readers construct
+                               // plugins without parameters
     bool column_major = false; // the first dimension of a block is the fastest in memory (Fortran)
 };
 
-// Never fails: unknown or malformed parameters are reported once and ignored if no value can lose its bound by that;
-// otherwise blocks are to be stored raw. May throw std::bad_alloc.
+// Unknown or malformed parameters are no failure: they are reported once, and ignored if no value can lose its bound by
+// that; otherwise blocks are stored raw. May throw std::bad_alloc.
 Parameters parse_parameters(std::span<const Parameter> given);
 
 } // namespace cusz_operator

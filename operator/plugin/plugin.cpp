@@ -9,8 +9,8 @@ using cusz_operator::HostObject;
 extern "C" {
 
 // ADIOS2 passes its std::map of parameters, and uses the returned object as its plugin::PluginOperatorInterface. An
-// exception reaches the code that defines the operator, and ends a program that takes the operator from a configuration
-// file, as ADIOS2 itself does when it finds no plugin.
+// exception reaches the code that defines the operator. It ends a program that takes the operator from a configuration
+// file, just as if ADIOS2 had found no plugin.
 CUSZ_OPERATOR_API HostObject* OperatorCreate(const void* parameters) {
     const cusz_operator::Host host = cusz_operator::host_of(__builtin_return_address(0));
     // Ensures that at least one context exists before memory runs short.

@@ -27,8 +27,8 @@ public:
     Pipe(const Pipe&) = delete;
     Pipe& operator=(const Pipe&) = delete;
 
-    // Writes as many of these bytes as there is room for. Returns 0 if the first of them cannot be read or pipes do not
-    // work here.
+    // Writes as many of these bytes as the pipe has room for. Returns 0 if the first byte cannot be read, or if pipes
+    // do not work here.
     std::size_t put_some(const char* source, std::size_t bytes) noexcept {
         if (!is_open()) return 0;
         const std::size_t written = transfer([&] { return ::write(m_ends[1], source, bytes); });
@@ -65,7 +65,7 @@ private:
 
 constexpr std::size_t max_at_once = 1 << 16; // a pipe holds no more
 
-// The only test left if pipes do not work, for lack of file descriptors.
+// The only test left if pipes do not work (for example, because file descriptors have run out).
 bool is_on_host(const void* memory) noexcept { return cusz_device_of(memory) < 0; }
 
 } // namespace

@@ -9,7 +9,7 @@ namespace cusz_operator {
 // Whether the CPU can read the first and the last of `bytes` bytes (at least 1). Takes a few microseconds.
 bool cpu_can_read(const void* memory, std::size_t bytes) noexcept;
 
-// Copies as far as the CPU can read; false if that is not all of it. Several times slower than memcpy.
+// Copies as far as the CPU can read; false if it cannot read everything. Several times slower than memcpy.
 bool copy_readable(void* target, const void* source, std::size_t bytes) noexcept;
 
 } // namespace cusz_operator

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t max_reasons = 1024;
 
-// Everything is in static storage without destructors, as messages may be reported while the process exits.
+// Everything is in static storage without destructors, because messages may be reported while the process exits.
 std::mutex mutex;
 std::array<std::uint64_t, max_reasons> reported;
 std::size_t n_reported = 0;
@@ -25,7 +25,7 @@ std::uint64_t fnv1a(const char* text) noexcept {
     return hash;
 }
 
-// This process's rank as set by its launcher; nullptr without one.
+// The rank of this process, as set by its launcher; nullptr without one.
 const char* launcher_rank() noexcept {
     for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}) {
         const char* rank = std::getenv(name);
@@ -34,7 +34,7 @@ const char* launcher_rank() noexcept {
     return nullptr;
 }
 
-// What becomes of a message.
+// What happens to a message.
 enum class Turn { said_before, said_now, last };
 
 Turn turn_of(const char* reason) noexcept {
@@ -46,7 +46,7 @@ Turn turn_of(const char* reason) noexcept {
     return n_reported == max_reasons ? Turn::last : Turn::said_now;
 }
 
-// One call, so that ranks that share a terminal do not split each other's lines.
+// Prints with one call, so that ranks that share a terminal do not split each other's lines.
 void print(const char* message) noexcept {
     const char* rank = launcher_rank();
     if (rank != nullptr) {

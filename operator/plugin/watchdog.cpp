@@ -1,4 +1,4 @@
-// Watches over calls of ADIOS2 that may never come back.
+// Watches over calls of ADIOS2 that may never return.
 #include "cusz_operator.h"
 
 #include <dirent.h>
@@ -22,8 +22,8 @@ namespace {
 constexpr int looks_within_patience = 16;
 constexpr double longest_pause = 10.0; // seconds between two looks
 
-// One thread for each watch, so that there is nothing to be lost in a fork or at the end of the process. POSIX's
-// threads and not the standard library's, whose symbols this library would export.
+// Each watch has its own thread, so that nothing can be lost in a fork or at the end of the process. These are POSIX
+// threads, because the library would export symbols of the standard library's threads.
 struct Watch {
     char* folder = nullptr;
     char* message = nullptr;
@@ -49,7 +49,7 @@ std::uint64_t state_of_folder(const char* folder) noexcept {
     std::uint64_t sum = 1; // of all files, in whatever order they are listed
     while (const dirent* const entry = ::readdir(listing)) {
         if (std::strcmp(entry->d_name, "..") == 0 || descriptor < 0)
-            continue; // it changes with what is beside the folder
+            continue; // ".." changes with what is beside the folder
         struct stat found{};
         if (::fstatat(descriptor, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0) continue;
         std::uint64_t hash = mixed(0xcbf29ce484222325U, entry->d_name, std::strlen(entry->d_name));
@@ -77,9 +77,9 @@ bool wait_for_end(Watch& watch) noexcept {
     return has_ended;
 }
 
-// Ends the process without any destructor: ADIOS2's would wait for the other ranks again. MPI_Abort is not for this
-// thread: MPI may have been initialised for one thread only (MPI_THREAD_FUNNELED), and that one is in a call of it,
-// from which it does not come back. A launcher ends the other ranks when one has left without MPI_Finalize.
+// Ends the process without running destructors: ADIOS2's would wait for the other ranks again. This thread must not
+// call MPI_Abort: MPI may have been initialised for one thread only (MPI_THREAD_FUNNELED), which is in an MPI call that
+// does not return. A launcher ends the other ranks when one has exited without MPI_Finalize.
 [[noreturn]] void end_process(const Watch& watch) noexcept {
     for (const char* rest = watch.message; *rest != '\0';) {
         const ssize_t written = ::write(STDERR_FILENO, rest, std::strlen(rest));
@@ -92,8 +92,8 @@ bool wait_for_end(Watch& watch) noexcept {
 void* watch_folder(void* argument) noexcept {
     Watch& watch = *static_cast<Watch*>(argument);
     std::uint64_t state = 0;
-    // Looks are counted, and not seconds: a process that was stopped for a while has lost its time, not its patience.
-    int looks = -1; // the first one only tells what to compare with
+    // Looks are counted, not seconds, so that time for which the process was stopped does not count.
+    int looks = -1; // the first look only tells what to compare with
     while (!wait_for_end(watch)) {
         const std::uint64_t now = state_of_folder(watch.folder);
         looks = looks >= 0 && now == state ? looks + 1 : 0;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what the many small blocks of a code with adaptive mesh refinement cost, to write and to open: under mpirun.
+"""Measures the cost of the many small blocks of a code with adaptive mesh refinement, to write and open, under mpirun.
 
     .venv/bin/python scripts/bench/amr.py                       # everything, about 2 minutes
     .venv/bin/python scripts/bench/amr.py --docs                # also rewrites its section of docs/benchmarks/nodes.md
     .venv/bin/python scripts/bench/amr.py --blocks 50 --repeat 1    # a small part of it
 
-Every rank puts as many blocks as --blocks says, cut out of one field. ADIOS2 writes them as they are, through the
-operator, and from a Writer; the three take turns, step by step. Then ranks open a file of --of-file blocks together,
+Every rank puts --blocks blocks, cut out of one field. They are written by ADIOS2 unchanged, through the operator, and
+by a Writer; the three take turns, step by step. Then ranks open a file of --of-file blocks together,
 and each reads one of them.
 """
 
@@ -34,7 +34,7 @@ RANKS = (1, 2)
 CELLS = (16, 32)  # along each axis of a block
 METHODS = (in_ranks.ALONE, "operator", "Writer")
 READERS = (1, 2, 4, 8)  # ranks
-EDGE = 4  # cells along each axis of a block in the file that they open
+EDGE = 4  # cells along each axis of a block in the file that readers open
 
 
 def blocks_of(part: Part, cells: int) -> list[Block]:
@@ -48,7 +48,7 @@ def blocks_of(part: Part, cells: int) -> list[Block]:
 
 
 def steps(part: Part) -> list[Row]:
-    """Medians over steps, of the slowest rank, for blocks of every size."""
+    """Medians over steps, for the slowest rank and blocks of every size."""
     rows = []
     for cells in CELLS:
         blocks = blocks_of(part, cells)
@@ -95,7 +95,7 @@ def make(part: Part) -> list[Row]:
 
 
 def read(part: Part) -> list[Row]:
-    """Medians over rounds of the slowest rank, and what a rank takes from the file."""
+    """Medians over rounds for the slowest rank, and the bytes that a rank reads from the file."""
     import cusz_operator
 
     comm, path = part.comm, part.options.tmpfs / "read.bp"
@@ -129,7 +129,7 @@ def read(part: Part) -> list[Row]:
 
 
 def bytes_read() -> int:
-    """By system calls of this process, so far."""
+    """Bytes read so far by system calls of this process."""
     words = Path("/proc/self/io").read_text(encoding="utf-8").split()
     return int(words[words.index("rchar:") + 1])
 

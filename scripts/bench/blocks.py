@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures small blocks, as codes with adaptive meshes write them, beside SZ3's default: bytes and speed, one thread.
+"""Compares small blocks, as from codes with adaptive meshes, with SZ3's default: bytes and speed, one thread.
 
     scripts/bench/peers.py blocks.py --docs
     scripts/bench/peers.py blocks.py turbulence --edges 16 --blocks 8 --repeat 1    # a small part of it
 
-Of every field, blocks from all over it, each compressed by itself under the same absolute bound: a part of the field's
-range. Fields of one, two or four dimensions have blocks of as many values. Without FIELD: turbulence and density of
-128^3, V of apps/gray_scott.py on as many cells after 1500 steps, and the .npy files of $CUSZ_TEST_DATA.
+From every field, blocks spread all over it are compressed, each by itself under the same absolute bound, a fraction of
+the field's range. Fields of one, two or four dimensions have blocks with the same number of values. Without FIELD:
+turbulence and density of 128^3, V of apps/gray_scott.py on as many cells after 1500 steps, and the .npy files of
+$CUSZ_TEST_DATA.
 --docs rewrites the section of cpu.md.
 """
 
@@ -46,7 +47,7 @@ def blocks_of(x: Array, edge: int, n: int) -> Iterator[Array]:
 
 
 def measured(tool: Tool, tasks: Sequence[Task], repeat: int) -> Row:
-    """Bytes of all archives, and seconds for all blocks: medians of `repeat` rounds after one that is not counted."""
+    """Bytes of all archives, and seconds for all blocks: medians of `repeat` rounds after an uncounted one."""
     codecs = [tool.codec(task, Buffers(task.x)) for task in tasks]
     archives = [bytes(codec.compress()) for codec in codecs]
     clock, laps = runner.Clock(), []
@@ -103,7 +104,7 @@ def told(document: Document) -> str:
 
 
 def generated() -> Iterator[Field]:
-    """Of 128^3 values."""
+    """The generated fields, of 128^3 values."""
     sys.path.append(str(runner.ROOT / "apps"))
     from gray_scott import fields_after
 

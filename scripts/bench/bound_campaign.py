@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Searches for values that break their bound: thousands of fields, many made to be hard, every value checked exactly.
+"""Searches for values that break their bound: thousands of fields, many of them hard, every value checked exactly.
 
     scripts/bench/bound_campaign.py                         # this compressor, all cells
     scripts/bench/bound_campaign.py --every 40              # one cell in forty, for tests
     scripts/bench/bound_campaign.py --peers --docs          # with other compressors; rewrites reliability.md
 
-A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed with either predictor, and with
-each of them again: with a different number of threads and, on x86-64, with subnormals flushed to zero as by a host
-built with -Ofast, and by the other instruction sets. The bytes, and the decompressed fields, must be the same. --peers
-needs .venv-peers (made by scripts/bench/peers.py); the peers are given absolute bounds, in a process that may crash.
+A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed with both predictors, and with
+each of them again: with a different number of threads and, on x86-64, with subnormals flushed to zero as in a host
+built with -Ofast; and with the other instruction sets. The bytes and the decompressed fields must be the same. --peers
+needs .venv-peers (made by scripts/bench/peers.py); the peers get absolute bounds, in a process that may crash.
 The cells are the same everywhere: nothing is random.
 """
 
@@ -39,13 +39,13 @@ from runner import PEERS
 DOCS = runner.ROOT / "docs/reference/reliability.md"
 Array = np.ndarray[Any, Any]
 FILL = 1e20
-SECONDS_OF_A_CELL = 20  # at most, of other compressors
+SECONDS_OF_A_CELL = 20  # at most, for other compressors
 
 # ------------------------------------------------------------------------------------------------------- fields
 
 
 def hashes(n: int, seed: int) -> Array:
-    """Well mixed 64-bit integers, always the same."""
+    """Well-mixed 64-bit integers, always the same."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -59,7 +59,7 @@ def uniform(n: int, seed: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a field is made for. eb: the bound, or an estimate of it."""
+    """The requirements for a field. eb: the bound, or an estimate of it."""
 
     n: int
     row: int
@@ -82,7 +82,7 @@ class Wanted:
 
 
 def _neighbours(x: Array, steps: Array) -> Array:
-    """Every value moved by some units in its last place."""
+    """Moves every value by some units in its last place."""
     bits = x.view(np.int32 if x.dtype.itemsize == 4 else np.int64)
     return np.where(np.isfinite(x) & (x != 0), (bits + steps.astype(bits.dtype)).view(x.dtype), x)
 
@@ -101,13 +101,13 @@ def bins(w: Wanted) -> Array:
 
 
 def near_bound(w: Wanted) -> Array:
-    """Values 0, and values whose distance from 0 is the bound or its neighbours in the type."""
+    """Zeros, and values whose distance from 0 is the bound or one of its neighbours in the type."""
     x = np.where(w.u < 0.5, 0.0, np.where(w.u < 0.75, w.eb, -w.eb)).astype(w.dtype)
     return _neighbours(x, np.floor(uniform(w.n, w.seed + 1) * 3) - 1)
 
 
 def decades(w: Wanted) -> Array:
-    """Magnitudes over 60 decades, or as many as the type has, both signs."""
+    """Magnitudes over 60 decades (f32: 44), of both signs."""
     reach = 30 if w.dtype.itemsize == 8 else 22
     sign = np.where(uniform(w.n, w.seed + 1) < 0.5, -1.0, 1.0)
     return sign * 10.0 ** (reach * 2 * w.u - reach)
@@ -130,7 +130,7 @@ def missing(w: Wanted) -> Array:
 
 
 def any_bits(w: Wanted) -> Array:
-    """Every bit pattern: all magnitudes, NaN of many payloads."""
+    """Random bit patterns: all magnitudes, NaN of many payloads."""
     h = hashes(w.n, w.seed)
     return (h >> np.uint64(32)).astype(np.uint32).view(np.float32) if w.dtype.itemsize == 4 else h.view(np.float64)
 
@@ -142,7 +142,7 @@ KINDS: dict[str, Callable[[Wanted], Array]] = {
     "ties": ties,
     "bins": bins,
     "near_bound": near_bound,
-    # A small signal on a huge offset, which leaves the type few digits.
+    # A small signal on a huge offset, which leaves it few digits.
     "offset": lambda w: w.wave * w.eb * 20 + (2.0**23 if w.dtype.itemsize == 4 else 2.0**52) * w.eb,
     "decades": decades,
     "extremes": extremes,
@@ -277,17 +277,17 @@ def subnormals_flushed() -> Iterator[None]:
         libm.fesetenv(before)
 
 
-#: The predictors, by what they are called in the table.
+#: The predictors, by their names in the table.
 OURS = {"cusz": "lorenzo", "cusz spline": "spline"}
-#: What CUSZ_SIMD may ask for; where the processor lacks one, it gets the one before.
+#: Values of CUSZ_SIMD; where the processor lacks one, the previous one is used.
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
 
 
 def ours(cell: Cell, predictor: str, elsewhere: tuple[str, ...] = ()) -> Outcome:
-    """`elsewhere`: digests of what other instruction sets made of the cell."""
+    """`elsewhere`: digests of the cell's results with other instruction sets."""
     import cusz_core
 
-    x, eb = cell.field(), cell.eb  # read beforehand: the host's own arithmetic flushes, too
+    x, eb = cell.field(), cell.eb  # computed beforehand: this process's own arithmetic would flush, too
     options: dict[str, Any] = {"fill": cell.fill, "predictor": predictor}
     archive = cusz_core.compress(x, eb, cell.mode, threads=1, **options)  # type: ignore[call-overload]
     with subnormals_flushed():
@@ -308,7 +308,7 @@ def digest(archive: bytes, y: Array) -> str:
 
 
 def print_digests(todo: list[Cell]) -> None:
-    """For each cell a line with those of the predictors."""
+    """Prints a line for each cell, with the digests of the predictors."""
     import cusz_core
 
     for cell in todo:
@@ -322,7 +322,7 @@ def print_digests(todo: list[Cell]) -> None:
 
 
 def digests_elsewhere(every: int) -> Iterator[list[tuple[str, ...]]]:
-    """For each cell and predictor the digests of the other instruction sets, made in processes of their own."""
+    """For each cell and predictor, the digests of the other instruction sets, made in separate processes."""
     import cusz_core.embedding
 
     here = cusz_core.embedding.instruction_set()
@@ -359,7 +359,7 @@ def peer(name: str, cell: Cell) -> Outcome:
 
 
 def _serve(name: str, todo: list[Cell], answers: Connection) -> None:
-    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print remarks on their input
+    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print remarks about their input
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     for cell in todo:
@@ -367,7 +367,7 @@ def _serve(name: str, todo: list[Cell], answers: Connection) -> None:
 
 
 def outcomes_of_peer(name: str, todo: list[Cell]) -> Iterator[Outcome]:
-    """In separate processes: one that crashes or hangs loses its cell, and the next continues after it."""
+    """Runs in separate processes: if one crashes or hangs, its cell is lost, and the next one continues after it."""
     done = 0
     while done < len(todo):
         receive, send = multiprocessing.Pipe(duplex=False)

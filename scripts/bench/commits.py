@@ -1,4 +1,4 @@
-"""What the studies without a clock share: counts of two commits, of which none may rise by more than some percent."""
+"""Shared by the studies without a clock: counts of two commits, none of which may rise by more than some percent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def exit_code_of(work: Callable[[], Iterable[str]], options: argparse.Namespace) -> int:
-    """Runs a study, which returns what has risen too far: 0, 1 if there is any, or 2 if nothing could be counted."""
+    """Runs a study, which returns what has risen too far. Returns 0, 1 if anything has, or 2 if nothing was counted."""
 
     def told() -> int:
         risen = list(work())
@@ -40,7 +40,7 @@ def exit_code_of(work: Callable[[], Iterable[str]], options: argparse.Namespace)
 
 
 def change(base: float, head: float) -> float:
-    """In percent."""
+    """The change in percent."""
     if base == 0:
         return float("inf") if head else 0.0
     return 100 * (head - base) / base
@@ -79,7 +79,7 @@ def run(
     remedy: str = "Read the error above.",
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """What a command prints. Failure if it cannot be started or fails; what it printed is shown then."""
+    """The output of a command. Failure if it cannot be started or fails; its output is then shown."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     except FileNotFoundError:

@@ -7,7 +7,7 @@ count of the values beyond the bound.
     .venv/bin/python scripts/bench/compare.py --list
 
 Without FIELD: all generated fields, and the .npy files of $CUSZ_TEST_DATA. scripts/bench/peers.py runs it in an
-environment that has the others. The package `comparison` has what it measures with.
+environment that has the others. The package `comparison` contains its code.
 """
 
 from __future__ import annotations
@@ -110,17 +110,17 @@ def _measure(options: argparse.Namespace) -> Document:
         for field in fields.load(names, dtype, options.fill):
             document["rows"] += [runner.shortened(row) for row in measure.measure([field], plan, _say)]
             if options.json:
-                runner.write_json(document, options.json)  # what there is so far, in case a library crashes the process
+                runner.write_json(document, options.json)  # the results so far, in case a library crashes the process
     finally:
         _say("")
     return document
 
 
 def _tools_through(through: str | None) -> tuple[str, Sequence[Tool]]:
-    """What reads and writes files, and the tools."""
+    """The libraries that read and write files, and the tools."""
     if through is None:
         return "", tools.TOOLS
-    os.environ["OMP_NUM_THREADS"] = "1"  # before the libraries read it, ours too: filters and codecs have no other way
+    os.environ["OMP_NUM_THREADS"] = "1"  # before libraries read it, ours too: filters and codecs have no other setting
     from comparison import files  # h5py and zarr are not needed otherwise
 
     return files.THROUGH[through]

@@ -43,12 +43,12 @@ from cusz_core.embedding import compare
 
 STAGES = ROOT / "build/gpu/scripts/bench/gpu_stages.so"
 
-#: What is measured without FIELD: sizes that fill a GPU, usual sizes, and that of a rank's block.
+#: Measured without FIELD: sizes that fill a GPU, usual sizes, and the size of a rank's block.
 DEFAULT_FIELDS = (
     *("turbulence@512", "density@512", "turbulence@256", "density@256", "turbulence@128", "turbulence@64"),
     *("flux@7200", "flux@1800", "clouds@1800", "particles_x@256", "particles_vx@256", "orbitals@64"),
 )
-#: Bytes overwritten before every round of the stages: more than any cache, and enough time for the host to get ahead.
+#: Bytes overwritten before every round of the stages: more than any cache, and slow enough for the host to get ahead.
 FLUSH_BYTES = 1 << 30
 MAX_STAGES = 16  # gpu_stages.cpp
 
@@ -98,7 +98,7 @@ class StageTimes(ctypes.Structure):
 
 
 class Params(ctypes.Structure):
-    """cusz_params of cusz.h, as version 0.1.0 has it."""
+    """cusz_params of cusz.h, as in version 0.1.0."""
 
     _fields_ = (
         ("struct_bytes", ctypes.c_uint32),
@@ -158,7 +158,7 @@ class Timing:
 
 
 def timed(cupy: Any, call: Callable[[], object], repeat: int) -> Timing:
-    """Times of whole calls, one after the other, after two that are not counted."""
+    """Times of whole calls, one after another, after two uncounted ones."""
     for _ in range(2):
         call()
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -175,7 +175,7 @@ def timed(cupy: Any, call: Callable[[], object], repeat: int) -> Timing:
 
 
 def copy_bandwidth(cupy: Any, x: Any, repeat: int) -> float:
-    """GB/s, read and written, of a copy of this array from device to device."""
+    """GB/s, counting reads and writes, of a device-to-device copy of this array."""
     target = cupy.empty_like(x)
     timing = timed(cupy, lambda: cupy.copyto(target, x), repeat)
     return 2 * float(x.nbytes) / timing.events / 1e3
@@ -185,7 +185,7 @@ def copy_bandwidth(cupy: Any, x: Any, repeat: int) -> float:
 
 
 def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Quality:
-    """The decompressed field, compared on the device. Values whose error reaches the bound are checked again, exactly,
+    """Compares the decompressed field on the device. Values whose error reaches the bound are checked again, exactly,
     on the host; NaN, infinities and fill values must have the same bits."""
     bits = np.uint32 if x.dtype == np.float32 else np.uint64
     largest, squares, count, broken = 0.0, 0.0, 0, 0
@@ -203,7 +203,7 @@ def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Qua
         if not bool(counted.any()):
             continue
         error = cupy.where(counted, cupy.abs(p.astype(np.float64) - q.astype(np.float64)), 0.0)
-        error = cupy.where(error < np.inf, error, np.inf)  # NaN came back for a number
+        error = cupy.where(error < np.inf, error, np.inf)  # where a number came back as NaN
         largest = max(largest, float(error.max()))
         squares += float((error * error).sum())
         count += int(counted.sum())
@@ -232,7 +232,7 @@ class Machine:
         self.cupy, self.stages, self.repeat, self.flush = cupy, stages, repeat, flush
 
     def row(self, name: str, host: fields.Array, task: Task) -> Row:
-        """Everything about one field under one bound."""
+        """All results for one field under one bound."""
         cupy, x, repeat = self.cupy, task.x, self.repeat
         archive = cupy.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8)
         y = cupy.empty(x.shape, x.dtype)
@@ -291,7 +291,7 @@ class Machine:
         }
 
     def _stages(self, task: Task, archive: bytes, y: Any) -> tuple[dict[str, float], list[str]]:
-        """Times of the kernels; what they wrote must be what the library writes."""
+        """Times of the kernels; they must write the same as the library."""
         assert self.stages is not None
         own = self.cupy.zeros(cusz.max_archive_bytes(task.x.shape, task.x.dtype), np.uint8)
         decoded = self.cupy.zeros(task.x.shape, task.x.dtype)
@@ -409,7 +409,7 @@ def default_path(document_head: dict[str, Any]) -> Path:
 
 
 def open_document(first: dict[str, Any], path: Path) -> Document:
-    """The results in `path`, to be continued, if they are of the same GPU and sources; else new ones."""
+    """The results in `path`, to be continued, if they are for the same GPU and sources; else new ones."""
     if path.exists():
         earlier = gpu_report.read(path)
         if all(earlier.get(k) == first[k] for k in ("gpu", "driver", "cuda", "commit")):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts what the CUDA kernels do, without a GPU, of two commits: tests/ptx runs the PTX that nvcc makes of them.
+"""Counts the work of two commits' CUDA kernels without a GPU: tests/ptx runs the PTX that nvcc makes from them.
 
     .venv/bin/python scripts/bench/gpu_counts.py                 # HEAD and the working tree
     .venv/bin/python scripts/bench/gpu_counts.py main~1 main     # two commits
@@ -8,28 +8,28 @@
     .venv/bin/python scripts/bench/gpu_counts.py --keep build/gpu_counts --json build/counts.json
 
 Prints Markdown tables. Exits with 1 if any count has risen by more than --limit percent, with 2 if nothing could be
-counted. Needs nvcc and what scripts/setup installs; takes some minutes for each commit, for compiling.
+counted. Needs nvcc and what scripts/setup installs; takes a few minutes for each commit, to compile.
 
-A call's own table adds up all kernels that it launches. The emulated device has two multiprocessors, so that a launch
-has few blocks, and each of them many tiles.
+A call's own table adds up all kernels that it launches. The emulated device has two multiprocessors, so a launch has
+few blocks, with many tiles each.
 
-Counts are of PTX, of which ptxas makes the processor's own instructions: moves mostly vanish there, divisions and
-64-bit operations become several. The same commit and compiler always give the same counts. A chain is how long a warp
-would take alone, if its instructions, of a basic block in any order, started one a cycle and waited only for each
-other's results and in barriers, with latencies that are assumed (tests/ptx/table.hpp). A sector is 32 bytes that memory
-loads or stores: of a block's loads those that are not in a cache of 64 KiB, and stores to the same sector are one.
+Counts are of PTX, which ptxas turns into the processor's own instructions: most moves vanish, and divisions and 64-bit
+operations become several. The same commit and compiler always give the same counts. A chain is the time that a warp
+would take alone if its instructions, in any order within a basic block, started one per cycle and waited only for each
+other's results and in barriers, with assumed latencies (tests/ptx/table.hpp). A sector is 32 bytes loaded from or
+stored to memory: only loads that miss a block's cache of 64 KiB count, and stores to the same sector count once.
 
-The times are a model's, not measurements: of a kernel, the longest of
-    issue     warp instructions, four a cycle and multiprocessor
-    shared    passes over shared memory, one a cycle and multiprocessor
+The times come from a model, not from measurements. The time of a kernel is the longest of
+    issue     warp instructions, four per cycle and multiprocessor
+    shared    passes over shared memory, one per cycle and multiprocessor
     memory    sectors, at the memory's full bandwidth
-    latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
-for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing. What
-it is good for is to see which limit is near, and what a change does to it. gpu-predictions.md has how far from it
-other compressors' published speeds are.
+    latency   the chains of all warps, as many at a time as fit; for a kernel of one block, its longest chain
+for a field of 2^27 values like the one counted, on a processor with the data sheet's figures; launches cost nothing.
+The model shows which limit is near, and how a change affects it. gpu-predictions.md compares it with the published
+speeds of other compressors.
 
-A field of 64^3 has fewer tiles than a device has room for. Its time is modelled as what its launches cost, which is
-assumed (LAUNCH_US), and the longest chain of each for one tile.
+A field of 64^3 has fewer tiles than a device has room for. Its time is modelled as the assumed cost of its launches
+(LAUNCH_US) plus the longest chain of each for one tile.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ from runner import ROOT, VENV, Failure, say, table
 
 SIMT = ROOT / "tests/simt"
 MODEL_VALUES = 2**27
-#: What a launch costs by itself, at least and at most: assumed, not measured.
+#: Min and max cost of a launch by itself: assumed, not measured.
 LAUNCH_US = (2, 4)
-#: Of other compressors' kernels, published speeds over modelled ones: least, mean, most (gpu-predictions.md).
+#: Published speeds over modelled ones for other compressors' kernels: min, mean, max (gpu-predictions.md).
 PUBLISHED = (0.21, 0.39, 0.58)
 ONE_TILE = "turbulence 8x16x32 f32 (one tile), rel 1e-3"
 SMALL = "turbulence 64^3 f32, rel 1e-3"
-SPLINE = ", spline"  # what names of fields end with for which that codec is counted, in place of Lorenzo's
-#: What is compared, by the name of its column.
+SPLINE = ", spline"  # suffix of field names for which this codec is counted instead of Lorenzo
+#: The counts that are compared, by the names of their columns.
 COMPARED = ("threads", "warp instructions", "wavefronts", "sectors", "chain")
 
 
 class Processor(NamedTuple):
-    """A GPU, by its data sheet."""
+    """A GPU, as in its data sheet."""
 
     architecture: int
     multiprocessors: int
@@ -80,7 +80,7 @@ PROCESSORS = {
 
 
 class Kernel(NamedTuple):
-    """What one kernel did in one direction, in all its launches: totals."""
+    """Totals of one kernel in one direction, over all its launches."""
 
     values: int  # of the field
     blocks: int  # of the largest launch
@@ -94,14 +94,14 @@ class Kernel(NamedTuple):
     chain_longest: int
     warps: int
     classes: Mapping[str, int]
-    warps_of_processor: Mapping[int, int]  # that fit a multiprocessor, by architecture
+    warps_of_processor: Mapping[int, int]  # that fit on a multiprocessor, by architecture
     launches: int = 1
     longest_chains: int = 0  # the longest of each launch, added up
     lines: Mapping[str, int] = {}  # instructions of threads, by line of the source
 
     @property
     def compared(self) -> dict[str, float]:
-        """Of each value, by the names of COMPARED."""
+        """Counts per value, by the names of COMPARED."""
         counts = (self.threads, self.warp_instructions, self.wavefronts, self.sectors, self.chain_sum)
         return {name: n / self.values for name, n in zip(COMPARED, counts, strict=True)}
 
@@ -157,7 +157,7 @@ def count_all(commits: Sequence[str], keep: Path | None) -> list[Counts]:
 
 
 def count(folder: Path) -> Counts:
-    """Of a commit's build. Each side has a process of its own: its library's name is the same."""
+    """The counts of a commit's build, in a separate process: the libraries of both commits have the same name."""
     say(f"counting {folder.name}")
     calls, how = runner.apart(count_here, folder, limit=3600)
     if how is not None:
@@ -180,14 +180,14 @@ def by_kernel(launches: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[s
 
 
 def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequence[dict[str, Any]]) -> Kernel:
-    """Of all launches of one kernel. registers: a row for every kernel and architecture."""
+    """The totals over all launches of one kernel. registers: a row for every kernel and architecture."""
     largest = max(launches, key=lambda launch: int(launch["grid"][0]))
     threads, shared = int(largest["block"][0]), int(largest["shared_bytes"])
     fit = {}
     for row in registers:
         if row["kernel"] == largest["kernel"]:
             blocks = gpu_resources.resident_blocks(row, threads, shared - row["static_shared"])
-            if blocks:  # 0: there, a block would have less memory
+            if blocks:  # 0: on this architecture, a block would get less memory
                 fit[int(row["architecture"])] = blocks * threads // 32
 
     def total(name: str) -> int:
@@ -248,7 +248,7 @@ def source_lines(text: str) -> list[str]:
 
 
 def by_source(counted: Mapping[int, int], sources: Sequence[str]) -> dict[str, int]:
-    """What is counted by line of a PTX file, by line of the source."""
+    """Converts counts by line of a PTX file into counts by line of the source."""
     found: dict[str, int] = {}
     for line, n in counted.items():
         found[sources[line - 1]] = found.get(sources[line - 1], 0) + n
@@ -256,7 +256,7 @@ def by_source(counted: Mapping[int, int], sources: Sequence[str]) -> dict[str, i
 
 
 def fields() -> dict[str, tuple[Any, float]]:
-    """Fields and bounds, as parts of their ranges."""
+    """Fields, and bounds as fractions of their ranges."""
     import numpy as np
     from comparison import fields as made
 
@@ -295,7 +295,7 @@ def build(commit: str, builds: Path) -> Path:
         kept = folder / "source"
         if not kept.exists():
             source.rename(kept)
-            source.mkdir()  # for the end of the block
+            source.mkdir()  # so that the with block can remove it
     what, remedy = f"{commit} does not build over this checkout's tests/simt", "Compare commits that are near to it."
     cmake = str(VENV / "bin/cmake") if (VENV / "bin/cmake").exists() else "cmake"
     say(f"building {commit}")
@@ -308,7 +308,7 @@ def build(commit: str, builds: Path) -> Path:
 
 
 def registers_of(source: Path) -> list[dict[str, Any]]:
-    """What ptxas says of every kernel, for the architectures of PROCESSORS."""
+    """The output of ptxas for every kernel and the architectures of PROCESSORS."""
     nvcc, architectures = gpu_resources.find_nvcc(), sorted({p.architecture for p in PROCESSORS.values()})
     say(f"registers for {', '.join(f'sm_{n}' for n in architectures)}")
     with tempfile.TemporaryDirectory() as scratch:
@@ -319,7 +319,7 @@ def registers_of(source: Path) -> list[dict[str, Any]]:
 
 
 def sample_rate(values: int) -> int:
-    """One in how many tiles the counting kernel counts (cusz_core/src/codec/lorenzo/sample.hpp)."""
+    """The counting kernel counts one tile in this many (cusz_core/src/codec/lorenzo/sample.hpp)."""
     rate = 1
     while rate < 16 and values // 4096 // (2 * rate) >= 64:
         rate *= 2
@@ -334,7 +334,7 @@ def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
     if name.startswith("count_kernel"):
         scale *= sample_rate(kernel.values) / sample_rate(MODEL_VALUES)
     fit = kernel.warps_of_processor.get(processor.architecture, 0)
-    if kernel.blocks == 1:  # one multiprocessor does it all, however large the field is
+    if kernel.blocks == 1:  # one multiprocessor does all the work, however large the field is
         of_all, latency = cycle, kernel.chain_longest * cycle
     else:
         latency = kernel.chain_sum * scale * of_all / fit if fit else float("inf")
@@ -347,7 +347,7 @@ def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
 
 
 def modelled(name: str, kernel: Kernel, processor: Processor) -> tuple[float, str]:
-    """Seconds, and the limit that they come from."""
+    """Modelled seconds, and the limit that determines them."""
     all_limits = limits(name, kernel, processor)
     which = max(all_limits, key=lambda limit: all_limits[limit])
     return all_limits[which], which
@@ -357,7 +357,7 @@ def modelled(name: str, kernel: Kernel, processor: Processor) -> tuple[float, st
 
 
 def beyond(base: Counts, head: Counts, limit: float) -> list[tuple[Row, str]]:
-    """What has risen by more than `limit` percent."""
+    """The counts that have risen by more than `limit` percent."""
     return [
         (row, name)
         for row in base
@@ -368,7 +368,7 @@ def beyond(base: Counts, head: Counts, limit: float) -> list[tuple[Row, str]]:
 
 
 ARCHITECTURES = sorted({processor.architecture for processor in PROCESSORS.values()})
-#: Heads of the columns of a row's or call's names, and of warps that fit.
+#: Heads of the columns for the names of a row or call, and for the warps that fit.
 OF_CALL = ("field", "direction")
 WARPS = [f"warps an SM, sm_{n}" for n in ARCHITECTURES]
 
@@ -378,7 +378,7 @@ def warps_of(kernel: Kernel) -> list[str]:
 
 
 def large_calls(counts: Counts) -> Iterator[tuple[tuple[str, str], dict[str, Kernel]]]:
-    """The calls on fields that are not small, each with its kernels by name."""
+    """The calls on large fields, each with its kernels by name."""
     for call in dict.fromkeys(row[:2] for row in counts if row.field not in (SMALL, ONE_TILE)):
         yield call, {row.kernel: kernel for row, kernel in counts.items() if row[:2] == call}
 
@@ -399,7 +399,7 @@ def kernels_table(counts: Counts) -> str:
 
 
 def calls_table(counts: Counts) -> str:
-    """Of all kernels of each call; warps that fit are those of the kernel that executes most instructions."""
+    """Totals of each call over its kernels; the warps that fit are for the kernel with the most instructions."""
     head = [*OF_CALL, "launches", *(f"{name} a value" for name in ("thread instructions", *COMPARED[1:])), *WARPS]
     lines = []
     for call in dict.fromkeys(row[:2] for row in counts):
@@ -412,7 +412,7 @@ def calls_table(counts: Counts) -> str:
 
 
 def kernels_of(counts: Counts, field: str, direction: str) -> list[Kernel]:
-    """Those of a call."""
+    """The kernels of a call."""
     return [kernel for row, kernel in counts.items() if row[:2] == (field, direction)]
 
 
@@ -434,7 +434,7 @@ def times_table(counts: Counts) -> str:
 
 
 def predictions_table(counts: Counts) -> str:
-    """What limits whole calls, microseconds; and speeds, GB/s: modelled, by issue alone, and predicted."""
+    """Limits of whole calls in microseconds, and speeds in GB/s: modelled, by issue alone, and predicted."""
     lines = []
     for call, kernels in large_calls(counts):
         for name, processor in PROCESSORS.items():
@@ -450,7 +450,7 @@ def predictions_table(counts: Counts) -> str:
 
 
 def small_table(counts: Counts) -> str:
-    """A field of 64^3, of which all tiles are worked on at once."""
+    """A field of 64^3, whose tiles are all processed at once."""
     lines = []
     for direction in dict.fromkeys(row.direction for row in counts if row.field == SMALL):
         launches = sum(kernel.launches for kernel in kernels_of(counts, SMALL, direction))
@@ -464,7 +464,7 @@ def small_table(counts: Counts) -> str:
 
 
 def line_table(counts: Counts, n: int) -> str:
-    """The n busiest lines of each kernel, where it executes at least one instruction a value."""
+    """The n busiest lines of each kernel, for kernels with at least one instruction per value."""
     lines = []
     for row, kernel in counts.items():
         if kernel.threads < kernel.values:

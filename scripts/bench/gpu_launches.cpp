@@ -1,7 +1,7 @@
-// Prints how the engine launches its kernels: one line each, "mangled name, what for, threads, dynamic shared bytes".
-// It is linked with the objects of the .cu files and, in place of the CUDA runtime, with the functions below, which
-// only record their arguments; so the numbers are those of the compiled code, and no device is needed.
-// (gpu_resources.py) Its argument: bytes of shared memory that a block may have.
+// Prints how the engine launches its kernels: one line each, "mangled name, purpose, threads, dynamic shared bytes".
+// It is linked with the objects of the .cu files and, instead of the CUDA runtime, with the functions below, which only
+// record their arguments; so the numbers are those of the compiled code, and no device is needed. gpu_resources.py runs
+// it. Its argument: bytes of shared memory that a block may have.
 #include <cuda_runtime_api.h>
 
 #include <array>
@@ -115,7 +115,7 @@ void compression() {
 void codebooks() {
     for (const auto& [r, bins] : alphabets) {
         purpose = bins;
-        char memory = 0; // a non-null address, where the kernel is to use global memory
+        char memory = 0; // a non-null address, for kernels that use global memory
         BookArguments book{nullptr, r, cusz::Sample(1, r), nullptr, nullptr, nullptr, nullptr, nullptr};
         if (book_memory_bytes(r) != 0) book.memory = &memory;
         make_book(book, nullptr);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the CUDA engine and other GPU compressors: the same fields and absolute bounds, one after the other.
+"""Measures the CUDA engine and other GPU compressors on the same fields and absolute bounds, one after another.
 
     scripts/bench/gpu_peers.py --peers FOLDER             # FOLDER/cuSZ, cuSZp, FSZ, FZ-GPU, PFPL: checkouts of them
     scripts/bench/gpu_peers.py --peers FOLDER turbulence@256 --rel 1e-3 --only cuSZ PFPL
@@ -7,8 +7,8 @@
     scripts/bench/gpu_peers.py --peers FOLDER --dry-run   # builds the peers and prints the plan; needs no GPU
     scripts/bench/gpu_peers.py --peers FOLDER --collect X # copies only what is needed of the peers to X
 
-Every peer is a separate program (gpu_peers_build.py): a crash or a hang costs one row. It is given the field, and
-returns the size of its archive, its times, and the decompressed field, which is compared here, value by value. Our
+Every peer is a separate program (gpu_peers_build.py), so a crash or a hang costs only one row. It gets the field, and
+returns the size of its archive, its times, and the decompressed field, which is compared here value by value. Our
 engine, cusz_core, is measured by such a program in the same way.
 Bounds are fractions of the field's range, made absolute and rounded down to f32, which some peers need. The rows go to
 the results of gpu.py, with the fraction as "rel_eb". Peers take up to three dimensions: for fields with more, the
@@ -46,13 +46,13 @@ import gpu
 BUILD = ROOT / "build/gpu-peers"
 OWN_LIBRARY = Path(cusz.__file__).with_name("libcusz_core.so.0")
 
-#: What is measured without FIELD. @256x16 are 16 boxes of 256^3 particles, one after the other: 2^28 values.
+#: Measured without FIELD. @256x16 is 16 boxes of 256^3 particles, one after another: 2^28 values.
 DEFAULT_FIELDS = (
     *("turbulence@512", "density@512", "flux@1800", "turbulence@256_f64", "orbitals@64"),
     *("particles_x@256x16", "particles_vx@256x16"),
 )
 SECONDS = 120  # a peer that takes longer with one field is stopped
-UNCOUNTED = 2  # of PFPL's runs, as many as main.cpp leaves out
+UNCOUNTED = 2  # of PFPL's runs, the same number as in main.cpp
 
 
 # ------------------------------------------------------------------------------------------------------------- tools
@@ -67,7 +67,7 @@ class Tool:
         recipe: how it is built.
         program: the adapter's program; None for PFPL, which has its own programs.
         variant: the adapter's last argument.
-        dtypes, dimensions: that it takes.
+        dtypes, dimensions: those that it accepts.
         note: a remark on its numbers.
     """
 
@@ -96,7 +96,7 @@ TOOLS = (
 
 
 def extents_of(shape: Sequence[int]) -> tuple[int, int, int]:
-    """Three extents, the fastest last, of what peers take the field for."""
+    """The three extents, the fastest last, that peers get for the field."""
     return math.prod(shape[:-2]), shape[-2] if len(shape) > 1 else 1, shape[-1]
 
 
@@ -131,7 +131,7 @@ class Spec:
         return self.name if self.copies == 1 else f"{self.name}x{self.copies}"
 
     def dimensions(self) -> int:
-        """As many as peers see, without the whole field being made: those of a small one of its kind."""
+        """The number of dimensions for peers, without making the whole field: from a small one of its kind."""
         if self.name.endswith(".npy"):
             return dimensions_of(np.load(self.name, mmap_mode="r").shape)
         return dimensions_of(gpu.load(f"{self.name.partition('@')[0]}@8", None).x.shape)
@@ -185,7 +185,7 @@ class PeerError(Exception):
 
 
 def parse_adapter(output: str) -> Measured:
-    """The last line of an adapter's program."""
+    """Parses the last line of an adapter's output."""
     lines = [line for line in output.splitlines() if line.startswith('{"archive_bytes"')]
     try:
         found = json.loads(lines[-1])
@@ -224,7 +224,7 @@ def call(command: Sequence[Path | str], seconds: float = SECONDS) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A field in a file, and a bound: what every peer gets."""
+    """The input of every peer: a field in a file, and a bound."""
 
     file: Path
     decoded: Path
@@ -252,7 +252,7 @@ def run_tool(tool: Tool, case: Case, programs: Path) -> Measured:
 
 
 def measured_row(cupy: Any, tool: Tool, version: str, x: Any, case: Case, programs: Path) -> Row:
-    """What gpu_report.COLUMNS say and more; without numbers where the peer failed."""
+    """A row with gpu_report.COLUMNS and more; without numbers if the peer failed."""
     row: Row = dict.fromkeys(gpu_report.COLUMNS) | {
         "tool": tool.name, "version": version, "dtype": case.dtype, "shape": list(case.shape), "mode": "abs",
         "eb": case.eb, "violations": None, "note": tool.note,
@@ -309,7 +309,7 @@ def key(row: Row) -> tuple[Any, ...]:
 
 @dataclasses.dataclass
 class Bench:
-    """What is measured, and where it goes."""
+    """The measurements to make, and where their results go."""
 
     cupy: Any
     tools: Sequence[Tool]
@@ -385,7 +385,7 @@ def run(options: argparse.Namespace) -> int:
         for recipe in present:
             build.copy_needed(recipe, options.peers / recipe.name, options.collect / recipe.name)
         return 0
-    cupy = None if options.dry_run else gpu.import_cupy()  # what is missing is said before the building
+    cupy = None if options.dry_run else gpu.import_cupy()  # report missing parts before building
     versions = {recipe.name: build.version_of(recipe, options.peers / recipe.name) for recipe in present}
     say(f"building {', '.join(f'{name} ({version})' for name, version in versions.items())}")
     started = time.monotonic()

@@ -1,6 +1,6 @@
-"""Builds the programs of gpu_peers.py from checkouts of the peers, with nvcc and ninja; no code of theirs is kept here.
+"""Builds the programs of gpu_peers.py from checkouts of the peers, with nvcc and ninja. Their code is not kept here.
 
-Folders are as git clone names them: cuSZ, cuSZp, FSZ, FZ-GPU, PFPL. They are compiled unchanged, by nvcc 13.0 or newer,
+Folders are named as by git clone: cuSZ, cuSZp, FSZ, FZ-GPU, PFPL. They are compiled unchanged, by nvcc 13.0 or newer,
 from a copy of the needed files. Options are those of the peers' own build files, for this GPU's architecture.
 """
 
@@ -24,12 +24,12 @@ class Recipe:
 
     Attributes:
         name: of its folder.
-        repository, commit: what was tried; `digest` is that of the files that are needed, by `digest_of`.
-        needed: folders and files of it that are compiled or included.
+        repository, commit: the version that was tried; `digest`: of the needed files, by `digest_of`.
+        needed: its folders and files that are compiled or included.
         programs: their names, each with its sources: of the peer, or of gpu_peers/ (an adapter, linked with main.cpp).
-        includes: folders of it to be searched for headers; or others, by their whole path.
+        includes: its folders to search for headers; or others, by absolute path.
         options: for nvcc.
-        library: that programs are linked with, and find when they run.
+        library: programs are linked with it, and find it when they run.
     """
 
     name: str
@@ -143,7 +143,7 @@ def files_of(recipe: Recipe, folder: Path) -> Iterator[Path]:
 
 
 def digest_of(recipe: Recipe, folder: Path) -> str:
-    """SHA-256 of the names and contents of the files that are needed, 16 digits of it."""
+    """The first 16 digits of the SHA-256 of the names and contents of the needed files."""
     whole = hashlib.sha256()
     for name in files_of(recipe, folder):
         whole.update(f"{name.as_posix()}\0".encode() + hashlib.sha256((folder / name).read_bytes()).digest())
@@ -170,7 +170,7 @@ def copy_needed(recipe: Recipe, folder: Path, target: Path) -> None:
 
 
 def ninja_file(recipes: Sequence[Recipe], build: Path, nvcc: str, architecture: str) -> str:
-    """Of all programs; sources lie in build/NAME/source."""
+    """The ninja file for all programs; sources lie in build/NAME/source."""
     lines = [
         "ninja_required_version = 1.5",
         f"nvcc = {escaped(nvcc)} -O3 -std=c++17 -w -arch=sm_{architecture}",
@@ -216,7 +216,7 @@ def escaped(path: Path | str) -> str:
 
 
 def build(recipes: Sequence[Recipe], peers: Path, folder: Path, architecture: str, jobs: int) -> dict[str, str]:
-    """Builds what can be built. Returns what could not, with the end of the compiler's output."""
+    """Builds what can be built. Returns the names that failed, with the end of the compiler's output."""
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     ninja = shutil.which("ninja")
     for program, found in (("nvcc", nvcc), ("ninja", ninja)):
@@ -233,7 +233,7 @@ def build(recipes: Sequence[Recipe], peers: Path, folder: Path, architecture: st
     everything = subprocess.run(command, capture_output=True, text=True, check=False)
     if everything.returncode == 0:
         return failed
-    for recipe in recipes:  # which of them?
+    for recipe in recipes:  # find out which of them failed
         done = subprocess.run([*command, recipe.name], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             failed[recipe.name] = (done.stdout + done.stderr)[-3000:]

@@ -37,7 +37,7 @@ def read(path: Path) -> Document:
 
 
 def is_beside(row: Row) -> bool:
-    """Whether a row comes from gpu_peers.py: of a peer, or of ours measured with them."""
+    """Whether a row comes from gpu_peers.py: for a peer, or for our engine measured with them."""
     return "rel_eb" in row
 
 
@@ -136,7 +136,7 @@ def stages_table(rows: Sequence[Row]) -> str:
 
 
 def resources_table(figures: dict[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
-    """Head and rows: a row for each kind of launch; what differs between architectures is separated by strokes."""
+    """Head and rows, one for each kind of launch; values that differ between architectures are joined by slashes."""
     architectures = sorted({row["architecture"] for row in figures["rows"]})
     names = " / ".join(f"sm_{n}" for n in architectures)
     head = (
@@ -181,7 +181,7 @@ def conditions(document: Document) -> str:
 
 
 def full(document: Document) -> str:
-    """Everything, for a terminal or for the documentation."""
+    """The full report, for a terminal or the documentation."""
     rows: list[Row] = [row for row in document["rows"] if not is_beside(row)]
     parts = [conditions(document | {"rows": rows}), "Speed.", speeds(rows)]
     small = [row for row in rows if "compress_us" in row and _bytes(row) <= 1 << 27]
@@ -279,7 +279,7 @@ def resources_section(figures: dict[str, Any], file: str) -> str:
 
 
 def write_docs(pages: Path = PAGES, results: Path = RESULTS, resources: Path = gpu_resources.FIGURES) -> None:
-    """Puts all of it between the markers of two pages, and the table of resources into a file."""
+    """Writes the sections between the markers of two pages, and the table of resources into a file."""
     runner.replace_section(pages / "gpu.md", section(documents(results), documents(results, beside=True)), "gpu")
     if resources.exists():
         figures = gpu_resources.read(resources)

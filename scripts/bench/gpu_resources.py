@@ -24,15 +24,15 @@ FIGURES = Path(__file__).with_name("gpu_resources.json")
 
 #: Limits of a multiprocessor, by architecture: shared memory in KiB, threads, blocks. Each has 65536 registers.
 PROCESSORS = {80: (164, 2048, 32), 86: (100, 1536, 16), 89: (100, 1536, 24), 90: (228, 2048, 32), 100: (228, 2048, 32)}
-#: The engine asks for no more blocks than this (launch.cuh, max_blocks_of_processor).
+#: The engine requests at most this many blocks (launch.cuh, max_blocks_of_processor).
 MAX_BLOCKS = 8
 
-#: Of a launch: the kernel's mangled name, its purpose, threads, and bytes of dynamic shared memory.
+#: A launch: the kernel's mangled name, its purpose, threads, and bytes of dynamic shared memory.
 Launch = tuple[str, str, int, int]
 
 
 def architectures() -> list[int]:
-    """The architectures that the build is for by default."""
+    """The default architectures of the build."""
     found = re.search(r"set\(CUSZ_CUDA_ARCHITECTURES ([^)]*?) CACHE", (ROOT / "CMakeLists.txt").read_text())
     assert found is not None, "CMakeLists.txt sets no CUSZ_CUDA_ARCHITECTURES"
     return sorted({int(word.split("-")[0]) for word in found[1].split()})
@@ -44,7 +44,7 @@ def sources(core: Path) -> list[Path]:
 
 
 def measure(wanted: Sequence[int]) -> dict[str, Any]:
-    """Compiles the kernels for these architectures, which takes some minutes of a core for each."""
+    """Compiles the kernels for these architectures, which takes some minutes on a core for each."""
     nvcc = find_nvcc()
     with tempfile.TemporaryDirectory(prefix="cusz-resources-") as name:
         folder = Path(name)
@@ -57,8 +57,8 @@ def measure(wanted: Sequence[int]) -> dict[str, Any]:
 
 def compiled(nvcc: str, core: Path, wanted: Sequence[int], folder: Path) -> str:
     """Compiles the kernels of a core, each file for each architecture by itself, as many at a time as there are cores.
-    Returns what `ptxas -v` says."""
-    # As cusz_core/CMakeLists.txt has it.
+    Returns the output of `ptxas -v`."""
+    # As in cusz_core/CMakeLists.txt.
     flags = ["-O3", "-DNDEBUG", "-std=c++20", "-fmad=false", "--expt-relaxed-constexpr"]
     folders = ["-I", core / "include", "-I", core / "src"]
 
@@ -97,7 +97,7 @@ def _include_folder(nvcc: str) -> str:
 
 
 def _launching(nvcc: str, objects: Sequence[Path], program: Path) -> Path:
-    """Makes the program that says how kernels are launched (gpu_launches.cpp)."""
+    """Builds the program that prints how kernels are launched (gpu_launches.cpp)."""
     own = [Path(__file__).with_name("gpu_launches.cpp"), CORE / "src/archive/tiling.cpp"]
     folders = ["-I", CORE / "src", "-I", CORE / "include", "-isystem", _include_folder(nvcc)]
     _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *own, *objects, "-o", program)
@@ -107,7 +107,7 @@ def _launching(nvcc: str, objects: Sequence[Path], program: Path) -> Path:
 def _launches(program: Path, architecture: int) -> list[Launch]:
     """Every kind of launch, on a device with the shared memory of this architecture."""
     shared_kib, *_ = PROCESSORS.get(architecture, (100,))
-    of_block = (shared_kib - 1) * 1024  # that a block may have
+    of_block = (shared_kib - 1) * 1024  # the limit of a block
     lines = [line.split(",") for line in _run(program, of_block).splitlines()]
     return [(name, purpose, int(threads), int(shared)) for name, purpose, threads, shared in lines]
 
@@ -152,20 +152,20 @@ def short_name(mangled: str) -> str:
 
 
 def resident_blocks(row: Row, threads: int, dynamic_shared: int) -> int | None:
-    """Blocks that fit a multiprocessor, by registers, shared memory and threads; None if it is not known."""
+    """Blocks that fit on a multiprocessor, by registers, shared memory and threads; None if it is unknown."""
     processor = PROCESSORS.get(row["architecture"])
     if processor is None:
         return None
     shared, max_threads, max_blocks = processor
     warps = -(-threads // 32)
     of_warp = -(-row["registers"] * 32 // 256) * 256
-    of_registers = 16384 // of_warp * 4 // warps  # a processor's four parts have a quarter each
+    of_registers = 16384 // of_warp * 4 // warps  # each of a processor's four parts has a quarter
     of_block = row["static_shared"] + dynamic_shared + 1024  # the system's
     of_shared = shared * 1024 // (-(-of_block // 128) * 128)
     return int(min(of_registers, of_shared, max_threads // (warps * 32), max_blocks, MAX_BLOCKS))
 
 
-#: What the architectures have in common of a launch, and what differs, which FIGURES has by architecture.
+#: The properties of a launch that architectures share, and those that differ, which FIGURES has by architecture.
 SHARED = ("kernel", "for", "threads", "static_shared", "dynamic_shared")
 OWN = ("registers", "spills", "stack", "blocks")
 
@@ -180,7 +180,7 @@ def write(figures: dict[str, Any], path: Path = FIGURES) -> None:
 
 
 def read(path: Path = FIGURES) -> dict[str, Any]:
-    """What `write` was given."""
+    """The figures that `write` has stored."""
     figures: dict[str, Any] = json.loads(path.read_text())
     rows = [
         {"architecture": int(architecture), **{name: row[name] for name in SHARED}, **dict(zip(OWN, own, strict=True))}

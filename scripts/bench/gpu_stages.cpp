@@ -1,10 +1,10 @@
-// Times the stages of the CUDA engine, on a field in device memory, with CUDA events recorded when the engine reports
-// what it has put on its stream (StageObserver in device.hpp). gpu.py loads this with ctypes, and compares what was
-// written with the results of cusz_compress and cusz_decompress.
+// Times the stages of the CUDA engine on a field in device memory, with CUDA events recorded when the engine reports
+// the work that it has put on its stream (StageObserver in device.hpp). gpu.py loads this with ctypes, and compares the
+// output with the results of cusz_compress and cusz_decompress.
 //
-// Before every round a piece of memory larger than any cache is overwritten. So the caches are cold, and the host is
-// ahead of the device: a stage's time is that from the end of the previous one to its own end, on the device, without
-// waiting for the host. The time of nothing (two events in a row) is given as well.
+// Before every round, memory larger than any cache is overwritten. So the caches are cold, and the host is ahead of the
+// device: a stage's time is measured on the device, from the end of the previous stage to its own end, without waiting
+// for the host. The time between two events in a row is given as well.
 #include <cusz/cusz.h>
 
 #include <cuda_runtime_api.h>
@@ -73,13 +73,13 @@ double median(std::vector<double>& values) {
 
 extern "C" {
 
-// What gpu.py gets. Times are medians, in microseconds.
+// The result for gpu.py. Times are medians, in microseconds.
 struct cusz_stage_times {
     std::int32_t n_stages;
     char name[max_stages][32];
     double time[max_stages];
     double nothing;              // two events in a row
-    std::uint64_t archive_bytes; // 0: the field is stored raw, and no reading was timed
+    std::uint64_t archive_bytes; // 0: the field is stored raw, and decompression was not timed
 };
 
 // field, archive (of cusz_max_archive_bytes), decoded: device memory. Returns 0, or 1 with a message.
@@ -91,7 +91,7 @@ CUSZ_API int cusz_time_stages(const cusz_params* params, cusz_dtype dtype, std::
 
 namespace {
 
-// Runs a call of the engine again and again, the first round untimed, and finds the times between its stages.
+// Repeats a call of the engine, the first round untimed, and finds the times between its stages.
 class Clock {
 public:
     Clock(std::int32_t repeat, std::uint64_t flush_bytes, cusz_stage_times& times)

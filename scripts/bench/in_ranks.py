@@ -1,7 +1,7 @@
-"""What the studies under mpirun share: files written and read in each way, the work of a rank, and how ranks start.
+"""Shared by the studies under mpirun: files written and read in each way, the work of a rank, and how ranks start.
 
-Alternatives take turns in one run, round by round, so that disturbances of the machine affect all alike; medians are
-kept, without the first round. A study's script is also the program of its ranks: there `main` gets "--rank FILE", where
+Alternatives take turns in one run, round by round, so that disturbances affect all alike; medians are kept, without
+the first round. A study's script is also the program of its ranks: there `main` gets "--rank FILE", where
 FILE has the options and the name of the part that they run.
 """
 
@@ -28,9 +28,9 @@ from comparison.fields import turbulence
 from runner import Document, Row
 
 TIMEOUT_S = 600  # of one mpirun
-REL = 1e-3  # of the field's range
+REL = 1e-3  # relative to the field's range
 ALONE = "ADIOS2 alone"
-#: Of all that is compressed here. The tables that are published are of Lorenzo.
+#: For all compression here. The published tables use Lorenzo.
 OPTIONS: dict[str, Any] = {"threads": 1, "predictor": "lorenzo"}
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +106,7 @@ class Layer:
 
 
 class Nothing:
-    """What the others are compared with."""
+    """Writes nothing: the baseline for the others."""
 
     def step(self, blocks: Iterable[Block]) -> None:
         pass
@@ -161,14 +161,14 @@ def synchronise(path: Path, forget: bool = False) -> None:
 
 
 def simulate(cells: Array, passes: int) -> None:
-    """Stands for the simulation between two steps: a fixed amount of work, however long it takes."""
+    """Stands in for the simulation between two steps: a fixed amount of work, however long it takes."""
     for _ in range(passes):
         np.multiply(cells, 0.999, out=cells)
         np.add(cells, 0.001, out=cells)
 
 
 def grid_of(blocks: int) -> Extents:
-    """The numbers of boxes along each of three axes, about the same along each."""
+    """The numbers of boxes along three axes, roughly equal."""
     x = next(n for n in range(round(blocks ** (1 / 3)), 0, -1) if blocks % n == 0)
     y = next(n for n in range(round((blocks // x) ** 0.5), 0, -1) if blocks // x % n == 0)
     return (blocks // x // y, y, x)
@@ -178,7 +178,7 @@ def grid_of(blocks: int) -> Extents:
 
 
 class Part:
-    """The state of a part on every rank: its options, the field, clocks that all ranks agree on."""
+    """The state of a part on each rank: its options, the field, and timing that all ranks agree on."""
 
     def __init__(self, comm: Any, options: argparse.Namespace) -> None:
         self.comm, self.options = comm, options
@@ -186,7 +186,7 @@ class Part:
         self.eb = REL * float(self.field.max() - self.field.min())
 
     def blocks(self, step: int, each: int = 1) -> list[Block]:
-        """This rank's blocks of a step: cubes stacked along the first axis, `each` a rank."""
+        """This rank's blocks of a step: cubes stacked along the first axis, `each` per rank."""
         n, size = self.field.shape[0], self.comm.size * each
         found = []
         for i in range(self.comm.rank * each, (self.comm.rank + 1) * each):
@@ -195,14 +195,14 @@ class Part:
         return found
 
     def small_blocks(self, cells: int, pieces: Sequence[Array]) -> list[Block]:
-        """As many blocks as --blocks says for each rank, of these cubes in turn, and next to each other."""
+        """--blocks blocks for each rank, cycling through these cubes, adjacent in the global array."""
         grid = grid_of(self.options.blocks * self.comm.size)
         corners = [tuple(cells * i for i in index) for index in np.ndindex(*grid)][self.comm.rank :: self.comm.size]
         shape = tuple(cells * extent for extent in grid)
         return [Block("T", pieces[i % len(pieces)], shape, corner) for i, corner in enumerate(corners)]
 
     def seconds(self, call: Callable[[], object]) -> float:
-        """The time of the slowest rank; all begin together (collective)."""
+        """The time of the slowest rank; all start together (collective)."""
         self.comm.Barrier()
         return self.slowest(runner.seconds(call))
 
@@ -213,7 +213,7 @@ class Part:
         return longest
 
     def rounds(self) -> Iterator[bool]:
-        """The requested rounds, and one before them: whether each counts."""
+        """An uncounted round, then the requested ones: yields whether each counts."""
         return iter([False] + [True] * self.options.repeat)
 
     def remove(self, path: Path) -> None:
@@ -224,7 +224,7 @@ class Part:
 
 
 def archives_of(part: Part, blocks: Sequence[Block], eb: float, mode: Any = "abs", name: str = "bytes") -> list[Block]:
-    """The archives of all ranks' blocks, one behind the other, as blocks of one variable (collective)."""
+    """The archives of all ranks' blocks, one after another, as blocks of one variable (collective)."""
     import cusz_core
 
     archives = [cusz_core.compress(block.array, eb, mode, **OPTIONS) for block in blocks]
@@ -232,7 +232,7 @@ def archives_of(part: Part, blocks: Sequence[Block], eb: float, mode: Any = "abs
     at = sum(lengths[: part.comm.rank])
     found = []
     for archive in archives:
-        writable = np.frombuffer(bytearray(archive), np.uint8)  # as ADIOS2 wants it
+        writable = np.frombuffer(bytearray(archive), np.uint8)  # as ADIOS2 requires
         found.append(Block(name, writable, (sum(lengths),), (at,)))
         at += len(archive)
     return found
@@ -252,7 +252,7 @@ def run_rank(parts: Parts, file: Path) -> int:
         if comm.rank == 0:
             file.with_suffix(".json").write_text(json.dumps(rows))
     except BaseException:
-        if comm.size == 1:  # mpirun may not pass on what a rank wrote before it aborts, and no other rank waits
+        if comm.size == 1:  # mpirun may lose the output of a rank that aborts, and no other rank waits
             raise
         import traceback
 

@@ -31,12 +31,12 @@ import cusz_core
 
 PAGE = runner.PAGES / "in-situ.md"
 METHODS = (ALONE, "operator", "Writer", "Writer, asynchronous", "Writer, overlap")
-#: Where files are written, and where the simulation works: elsewhere, as one that waits for a GPU.
+#: Where files are written, and where the simulation works: "elsewhere" is like waiting for a GPU.
 CASES = (("tmpfs", "these cores"), ("disk", "these cores"), ("tmpfs", "elsewhere"))
 STEPS = 8  # of a file
 SLEEP = 0.05  # seconds, between steps
-WRITERS = 4  # of the file that is read
-BLOCKS_EACH = 2  # that each of them puts
+WRITERS = 4  # of the file to read
+BLOCKS_EACH = 2  # put by each of them
 BOX = 32  # cells along each axis of a small box
 BOXES = 8
 
@@ -46,7 +46,7 @@ def folders_of(part: Part) -> dict[str, Path]:
 
 
 def write(part: Part) -> list[Row]:
-    """Steps with work in between: how long the simulation waits in each, and by how much the whole run gets longer."""
+    """Steps with work in between: how long the simulation waits in each, and how much longer the whole run takes."""
     comm, options = part.comm, part.options
     prepared = [part.blocks(step) for step in range(2)]
     raw = comm.size * prepared[0][0].array.nbytes
@@ -73,7 +73,7 @@ def write(part: Part) -> list[Row]:
                 file.close()
                 comm.Barrier()
                 if comm.rank == 0:
-                    in_ranks.synchronise(path)  # nothing, if there are no files
+                    in_ranks.synchronise(path)  # does nothing if there are no files
                 comm.Barrier()
                 whole = part.slowest(time.perf_counter() - began)
                 if counts:
@@ -134,7 +134,7 @@ def read(part: Part) -> list[Row]:
 
 
 def reads(part: Part, path: Path, threads: int) -> dict[str, Callable[[], object]]:
-    """What is timed, by name. All must give the same values, which is checked here."""
+    """The calls to time, by name. Checks that all give the same values."""
     import cusz_operator
     from cusz_operator.plugin import Plugin
 

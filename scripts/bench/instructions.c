@@ -1,4 +1,4 @@
-/* One compression and one decompression of a raw file on one thread: what scripts/bench/instructions.py counts.
+/* One compression and one decompression of a raw file on one thread, counted by scripts/bench/instructions.py.
  *
  *     instructions f32|f64 REL FILE EXTENT...
  */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Guards the speed of the CPU engine without a clock: counts instructions per value, of two commits, with callgrind.
+"""Guards the speed of the CPU engine without a clock: counts two commits' instructions per value, with callgrind.
 
     .venv/bin/python scripts/bench/instructions.py                 # HEAD and the working tree
     .venv/bin/python scripts/bench/instructions.py main~1 main     # two commits
@@ -41,7 +41,7 @@ DIRECTIONS = ("compress", "decompress")
 
 
 class Row(NamedTuple):
-    """What is counted."""
+    """The names of a count."""
 
     input: str
     instructions: str  # of SETS
@@ -59,7 +59,7 @@ class Input(NamedTuple):
         return self.path.stat().st_size // (8 if self.dtype == "f64" else 4)
 
 
-#: Instructions per value of each function, by what was counted.
+#: Instructions per value of each function, for each row.
 Counts = Mapping[Row, Mapping[str, float]]
 
 
@@ -125,7 +125,7 @@ def parse_callgrind(text: str) -> Counter[str]:
     """Instructions of each function itself, from a file of callgrind written without compression."""
     counted: Counter[str] = Counter()
     function = ""
-    below = False  # the next line is the cost of a call, and is counted where it arises
+    below = False  # the next line is the inclusive cost of a call, which is counted in the callee
     for line in text.splitlines():
         if line.startswith("fn="):
             function = line[3:]
@@ -148,7 +148,7 @@ def make_inputs(folder: Path) -> dict[str, Input]:
     except ImportError as error:
         raise Failure(str(error), "Run scripts/setup first, then this with .venv/bin/python.") from None
 
-    def smooth() -> Any:  # second-order Lorenzo is the best predictor of it
+    def smooth() -> Any:  # second-order Lorenzo predicts it best
         wave = np.sin(np.linspace(0, 2 * np.pi, 64))
         return wave[:, None, None] * wave[:, None] * wave
 
@@ -178,7 +178,7 @@ def make_inputs(folder: Path) -> dict[str, Input]:
 
 
 def build(commit: str, builds: Path) -> Path:
-    """The driver of a commit, linked with its library: in a folder of `builds`, and made there if it is not."""
+    """The driver of a commit, linked with its library, in a folder of `builds`; built there if it is missing."""
     builds.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="making-", dir=builds) as name:
         work = Path(name)
@@ -188,12 +188,12 @@ def build(commit: str, builds: Path) -> Path:
             say(f"building {commit}")
             make_driver(commit, work)
             work.rename(folder)
-            work.mkdir()  # for the end of the block
+            work.mkdir()  # so that the with block can remove it
     return folder / "driver"
 
 
 def toolchain() -> str:
-    """A hash of what else decides the machine code."""
+    """A hash of everything else that determines the machine code."""
     compilers = [run([os.environ.get(name, default), "--version"]) for name, default in (("CC", "cc"), ("CXX", "c++"))]
     flags = [os.environ.get(name, "") for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS")]
     return hashlib.sha256("\0".join([*compilers, *flags, *OPTIONS, DRIVER.read_text()]).encode()).hexdigest()[:8]

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Models what ranks exchange at the end of a step, and what that takes with 100,000 of them.
+"""Models the messages of ranks at the end of a step, and the time that they take with up to 100,000 ranks.
 
     .venv/bin/python scripts/bench/many_ranks.py               # some seconds
     .venv/bin/python scripts/bench/many_ranks.py --docs        # also rewrites its section of docs/benchmarks/nodes.md
 
-Times of so many ranks on two cores would mean nothing. The model adds up the calls of a step, with the time that their
-messages need on a network of a certain speed (LogGP), and the time that Python needs, which is measured, in a process
-that takes itself for rank 0 of so many. That these are the calls of a step is counted in
-tests/operator/test_many_ranks.py.
+Times of that many ranks on two cores would mean nothing. The model adds up the calls of a step, with the time that
+their messages need on a network of a certain speed (LogGP), and the time of Python, which is measured in a process that
+acts as rank 0 of that many. tests/operator/test_many_ranks.py checks that these are the calls of a step.
 """
 
 from __future__ import annotations
@@ -27,36 +26,36 @@ from runner import Document, Row, filled, significant, table
 
 VARIABLES = [f"variable{i}" for i in range(5)]
 EDGE = 8  # cells of a block along each axis
-REL = 1e-3  # the bound, of the range
+REL = 1e-3  # the bound, relative to the range
 PAGE = runner.PAGES / "nodes.md"
 
-# The network of the model: between nodes of a large machine, about.
+# The network of the model, roughly that between nodes of a large machine.
 LATENCY = 2e-6  # seconds until a message arrives (L)
 OVERHEAD = 1e-6  # seconds of a processor to send or to receive one (o)
 PER_BYTE = 1 / 10e9  # seconds (G)
 MODELLED = (1_000, 10_000, 100_000)
-#: What a trial of a sought bound exchanges: what is tried, and what it gives.
+#: The messages of one trial in the search for a bound: the bound to try, and its results.
 TRIAL = (("Bcast", 40), ("Reduce", 24))
 
 
 class Exchange(NamedTuple):
-    """What a rank exchanges with all others ("Allreduce" and so on), or with the ranks of its table ("Gatherv")."""
+    """An exchange of a rank with all others ("Allreduce" and so on), or with the ranks of its table ("Gatherv")."""
 
     name: str
     n_bytes: int
 
 
 def seconds_of(exchange: Exchange, ranks: int, of_table: int) -> float:
-    """By LogGP."""
+    """The time by LogGP."""
     message = LATENCY + 2 * OVERHEAD + exchange.n_bytes * PER_BYTE
-    if exchange.name == "Gatherv":  # one after the other
+    if exchange.name == "Gatherv":  # one after another
         return LATENCY + of_table * (OVERHEAD + exchange.n_bytes * PER_BYTE)
     depth = math.ceil(math.log2(ranks))
     return message * depth * (2 if exchange.name in ("Allreduce", "Iallreduce", "allreduce") else 1)
 
 
 def model(ranks: int) -> Row:
-    """Rank 0's part in a step of `ranks` ranks, with a block each of five variables."""
+    """Rank 0's part in a step of `ranks` ranks, with one block of each of five variables."""
     from cusz_core import Parameters
     from cusz_operator.ranks import Ranks
     from cusz_operator.writing import overlaps, together
@@ -66,7 +65,7 @@ def model(ranks: int) -> Row:
     done: list[Exchange] = []
 
     class OfMany(Ranks):
-        """Rank 0 of many, of which the others are like it."""
+        """Rank 0 of many; the others behave like it."""
 
         def __init__(self, size: int) -> None:
             super().__init__(None)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs compare.py, or a script that is named first, in .venv-peers: an environment with what .venv has, and other
+"""Runs compare.py, or a script named first, in .venv-peers: an environment with the packages of .venv and other
 compressors.
 
     scripts/bench/peers.py turbulence --repeat 3     # options are those of compare.py
@@ -30,7 +30,7 @@ def main(options: list[str]) -> int:
         return 1
     make_environment()
     script = options.pop(0) if options and options[0].endswith(".py") else "compare.py"
-    if script == "compare.py":  # its options have the pages that it writes sections of
+    if script == "compare.py":  # its options name the pages with the sections that it writes
         is_of_files = any(option.startswith("--through") for option in options)
         pages = {"--docs": "files.md" if is_of_files else "compressors.md", "--summary": "index.md"}
         options = [f"{option}={PAGES / pages[option]}" if option in pages else option for option in options]

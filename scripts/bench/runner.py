@@ -1,7 +1,7 @@
-"""What the studies share: options, rounds and medians, the machine's names, tables, results as JSON, sections of docs/.
+"""Shared by the studies: options, rounds and medians, machine names, tables, results as JSON, sections of docs/.
 
-A study measures a document, a dictionary of the machine (`machine`) and of rows, and tells it in Markdown. It imports
-cusz_core only where it needs it, because some studies run without it.
+A study measures a document, a dictionary with the machine (`machine`) and rows, and reports it in Markdown. This module
+imports cusz_core only where needed, because some studies run without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXACT = {"fill", "eb", "eb_abs", "max_error_over_eb"}
 
 
 class Failure(Exception):
-    """What is missing or has failed; and as a second argument the remedy, if it is not obvious."""
+    """Something is missing or has failed; the second argument is the remedy, if it is not obvious."""
 
 
 def exit_code_of(work: Callable[[], int], failures: tuple[type[Exception], ...] = (Failure,), *, code: int = 1) -> int:
@@ -69,9 +69,9 @@ def parser(
 
     Args:
         doc: the study's docstring.
-        repeat, of: the default of --repeat, and what it is the number of; 0: there is no such option.
-        docs: the page that --docs writes a section of; None: there is no such option.
-        has_json: there is --json.
+        repeat, of: the default of --repeat, and what it counts; 0: there is no such option.
+        docs: the page with the section that --docs writes; None: there is no such option.
+        has_json: whether there is --json.
     """
     made = kind(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     if repeat:
@@ -95,12 +95,12 @@ def seconds(call: Callable[[], object], shortest: float = 0.0) -> float:
         result = call()
         spent = time.perf_counter() - started
         calls += 1
-        del result  # freeing the last one's is not in the time
+        del result  # the time excludes freeing the last result
     return spent / calls
 
 
 def median_seconds(call: Callable[[], object], repeat: int, shortest: float = 0.0) -> float:
-    """The median of `repeat` timings after one call that is not counted."""
+    """The median of `repeat` timings after one uncounted call."""
     call()
     return statistics.median(seconds(call, shortest) for _ in range(repeat))
 
@@ -123,7 +123,7 @@ def mean_ratios(found: Iterable[tuple[float, ...] | None]) -> tuple[float, ...] 
 
 
 class Clock:
-    """Seconds since it was last asked."""
+    """Measures the seconds between laps."""
 
     def __init__(self) -> None:
         self.last = time.perf_counter()
@@ -135,13 +135,13 @@ class Clock:
 
 
 def stored_bytes(path: Path) -> int:
-    """Of a file, or of all files in a folder."""
+    """The size of a file, or of all files in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def reuse_freed_memory() -> None:
-    """Makes malloc keep freed memory in this process: a tool that allocates what it returns then pays for fresh pages
+    """Makes malloc keep freed memory in this process: a tool that allocates its results then pays for fresh pages
     once, not in every call. (glibc; no effect elsewhere.)"""
     M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
     with contextlib.suppress(AttributeError, OSError):
@@ -151,7 +151,7 @@ def reuse_freed_memory() -> None:
 
 
 def apart(function: Callable[..., Any], *arguments: Any, limit: float = 300.0) -> tuple[Any, str | None]:
-    """What a call returns in a separate process, which a library may crash or hang; or None and how it failed."""
+    """The result of a call in a separate process, which may crash or hang; or None and how it failed."""
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(send, function, arguments), daemon=True)
@@ -172,7 +172,7 @@ def apart(function: Callable[..., Any], *arguments: Any, limit: float = 300.0) -
 
 
 def _answer(send: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print remarks on their input
+    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print remarks about their input
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     try:
@@ -185,7 +185,7 @@ def _answer(send: Connection, function: Callable[..., Any], arguments: tuple[Any
 
 
 def machine(repeat: int, **more: Any) -> dict[str, Any]:
-    """What the rows are measured with and on."""
+    """The software and hardware of the measurements."""
     import numpy as np
 
     import cusz_core
@@ -225,7 +225,7 @@ def shortened(row: Row) -> Row:
 
 
 def json_of(document: Document) -> str:
-    """One row a line; NaN and infinities are strings."""
+    """JSON with one row per line; NaN and infinities are strings."""
     from cusz_core.embedding import json_value
 
     def text_of(value: Any) -> str:
@@ -244,7 +244,7 @@ def write_json(document: Document, path: Path) -> None:
 
 
 def publish(document: Document, text: str, options: argparse.Namespace, section: str, page: Path) -> None:
-    """Prints the text, and does what --json and --docs ask for."""
+    """Prints the text, and writes the outputs of --json and --docs."""
     print(text)
     if options.json:
         write_json(document, options.json)
@@ -263,7 +263,7 @@ def write_table(path: Path, head: Sequence[object], lines: Iterable[Sequence[obj
 
 
 def around_section(path: Path, section: str) -> tuple[str, str]:
-    """What is before and after the text between the two markers of a section; the markers are in it."""
+    """The text before and after a section, including its two markers."""
     from cusz_core.errors import ParameterError
 
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
@@ -281,7 +281,7 @@ def replace_section(path: Path, text: str, section: str) -> None:
 
 
 def table(head: Sequence[object], lines: Iterable[Sequence[object]], numbers: int = 0) -> str:
-    """A table, whose last `numbers` columns are aligned on the right."""
+    """A table whose last `numbers` columns are right-aligned."""
     rule = ["---"] * (len(head) - numbers) + ["--:"] * numbers
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, rule, *lines))
 

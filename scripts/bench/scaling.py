@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures runs over several nodes, with and without compression, beside a model of what they take.
+"""Measures runs over several nodes, with and without compression, and compares them with a model.
 
     .venv/bin/python scripts/bench/scaling.py               # everything, about 8 minutes
     .venv/bin/python scripts/bench/scaling.py --docs        # also rewrites its section of nodes.md
     .venv/bin/python scripts/bench/scaling.py --nodes 1 2 --rates 50 --size 48 --steps 3      # a small part of it
 
-The nodes are those of tests/nodes, on this machine: they share its cores and its disk, and have a network of their own,
-whose rate is set. So what is measured is the cost of working together, and what a slow network costs; not how many
-nodes compute faster than one. The model takes over there: its inputs are the speeds measured in the same run.
+The nodes are those of tests/nodes, on this machine: they share its cores and its disk, and have their own network,
+whose rate is set. So this measures the cost of working together and of a slow network, not how much faster many nodes
+compute than one. The model covers that: its inputs are the speeds measured in the same run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STREAM = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs
 
 
 def send(part: Part) -> list[Row]:
-    """Writes steps of a block of each rank; the time of each for the slowest rank."""
+    """Writes steps with a block from each rank; returns the time of each for the slowest rank."""
     comm, options, field = part.comm, part.options, part.field
     n = field.shape[0] if options.kind == "weak" else field.shape[0] // comm.size
     own = np.ascontiguousarray(np.roll(field, 17 * comm.rank, 1)[:n])
@@ -95,7 +95,7 @@ class Runs:
         return {"nodes": len(nodes), "ranks": ranks * len(nodes), "method": f"{kind}:{method}", **row}
 
     def stream(self, method: str, rate: float) -> Row:
-        """From node 0 to node 1."""
+        """Measures a stream from node 0 to node 1."""
         for node in (0, 1):
             self.cluster.link(node, rate=rate)
         more = {
@@ -151,8 +151,8 @@ def collect(options: argparse.Namespace) -> Document:
 
 
 def stream_seconds(raw_bytes: float, rate: float, speeds: dict[str, float], compressed: bool) -> float:
-    """A step of a stream that waits for its receiver: what the slowest of its stages takes, one after the other in a
-    stage, stages side by side."""
+    """The time of a step of a stream that waits for its receiver: the time of its slowest stage, because the stages of
+    successive steps overlap."""
     if not compressed:
         return raw_bytes / rate
     return max(raw_bytes / speeds["compress"], raw_bytes / speeds["ratio"] / rate, raw_bytes / speeds["decompress"])

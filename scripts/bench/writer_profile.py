@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures where the time of a Writer's step goes, part by part, for large blocks and for small ones: under mpirun.
+"""Measures where the time of a Writer's step goes, part by part, for large and small blocks, under mpirun.
 
     .venv/bin/python scripts/bench/writer_profile.py               # everything, about 1 minute
     .venv/bin/python scripts/bench/writer_profile.py --docs        # also rewrites its section of writer.md
     .venv/bin/python scripts/bench/writer_profile.py --size 32 --blocks 8 --repeat 2            # a small part of it
 
-Functions of the package, and ADIOS2's Put, are replaced by ones that take the time: a part's is that of its function
-without those that it calls. Taking it costs about half a microsecond a call.
+Functions of the package, and ADIOS2's Put, are replaced by timed ones: the time of a part is that of its function,
+without the timed functions that it calls. Timing costs about half a microsecond per call.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PARTS = (PUT, RANGES, AGREEING, COMPRESSING, AROUND, TABLES, HANDING, ADIOS2_PUT
 
 
 class Clock:
-    """The time of every part, in seconds, without that of the parts inside it."""
+    """The time of every part in seconds, without the parts inside it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._inside: list[float] = []
 
     def take(self, where: Any, function: str, part: str) -> None:
-        """Takes the time of a function from now on."""
+        """Replaces a function by a timed one."""
         plain: Callable[..., Any] = getattr(where, function)
 
         @functools.wraps(plain)
@@ -96,7 +96,7 @@ def taken() -> Clock:
 
 
 def rank_rows(part: Part) -> list[Row]:
-    """Medians over steps, on rank 0, of every part of a step; and of what it has to be compared with, which takes turns
+    """Medians over steps, on rank 0, of every part of a step; and of the baselines to compare it with, which take turns
     with it."""
     comm, options = part.comm, part.options
     clock = taken()

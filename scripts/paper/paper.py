@@ -6,7 +6,7 @@
     ... paper.py --sdrbench FOLDER              # on the paper's own data, if available (sdrbench.py)
     ... paper.py --from results.json            # only the report, from an earlier measurement
 
-On a machine with a GPU and no .venv: use the Python of scripts/gpu, with --without-peers; its results can be reported
+On a machine with a GPU and no .venv, use the Python of scripts/gpu, with --without-peers; the results can be reported
 elsewhere with --from.
 
 Fields are those of the proxies in apps/, one for each of the paper's five datasets. Three things are measured on them:
@@ -48,7 +48,7 @@ sys.path.append(str(ROOT / "apps"))
 
 Array = NDArray[Any]
 
-#: 4.2: the bound of all tables, and those of the rate-distortion curves; relative to the value range.
+#: 4.2: the bound for all tables, and those for the rate-distortion curves; relative to the value range.
 VALREL = 1e-4
 BOUNDS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 #: Bits per value of zfp's fixed-rate mode.
@@ -71,7 +71,7 @@ PROXIES = {
 }
 #: Where the paper draws rate-distortion curves, Figures 6 and 7.
 CURVES = ("Hurricane", "Nyx")
-#: Table 8: fields of the hurricane that the benchmark has a second time, as logarithms.
+#: Table 8: fields of the hurricane that the benchmark also has as logarithms.
 LOGARITHMS = ("CLOUD", "PRECIP", "QCLOUD", "QGRAUP", "QICE", "QRAIN", "QSNOW")
 
 
@@ -97,14 +97,14 @@ def proxy_fields(dataset: str, factor: float) -> Iterator[Field]:
 
 
 def logarithms(x: Array) -> Array:
-    """log10 of a field; of values that are not positive, that of the smallest one that is."""
+    """log10 of a field; values that are not positive are replaced by the smallest positive one."""
     positive = x[x > 0]
     least = positive.min() if positive.size else x.dtype.type(1)
     return np.log10(np.maximum(x, least))
 
 
 def sdrbench_fields(options: argparse.Namespace) -> Iterator[Field]:
-    """The fields of a folder; of those that are larger than `--max-mb`, the planes at the front."""
+    """The fields in a folder; from those larger than `--max-mb`, only the first planes."""
     names = {"CESM-ATM-3D": "CESM-ATM", "QMCPACK-orbitals-last": "QMCPACK"}
     for file in sdrbench.find(options.sdrbench, options.shrink):
         x = file.load()
@@ -128,12 +128,12 @@ def gbps(x: Array, seconds: float) -> float:
 
 
 def codebook_of(tree: reference.Tree, bins: int) -> reference.Codebook:
-    """What Table 3 calls to get the codebook."""
+    """The step that Table 3 calls getting the codebook."""
     return reference.canonise(reference.base_codebook(tree, bins)[0])
 
 
 def reference_row(x: Array, repeat: int) -> Row:
-    """Tables 4, 5, 7, 8: the stages of paper_reference.py one by one, in seconds, and what they make of the field."""
+    """Tables 4, 5, 7, 8: the stages of paper_reference.py one by one, in seconds, and their results on the field."""
     eb = reference.absolute_bound(x, VALREL)
     extents = reference.as_tiled(x.shape)
     tile, field = reference.TILES[len(extents)], x.reshape(extents)
@@ -152,7 +152,7 @@ def reference_row(x: Array, repeat: int) -> Row:
     counts = stage("histogram", reference.histogram, codes)
     tree = stage("tree", reference.build_tree, counts)
     book = stage("codebook", codebook_of, tree, counts.size)
-    flat = codes.ravel().astype(np.intp)  # what numpy indexes with: its conversion is not part of encoding
+    flat = codes.ravel().astype(np.intp)  # numpy's index type: the conversion is not part of encoding
     encoded = {}
     for bits in (32, 64):
         if bits >= reference.word_bits(book):
@@ -180,7 +180,7 @@ def reference_row(x: Array, repeat: int) -> Row:
 
 
 def deltas_of(x: Array) -> tuple[Array, Array]:
-    """What `postquantise` takes."""
+    """The arguments of `postquantise`."""
     extents = reference.as_tiled(x.shape)
     integers = reference.prequantise(x, reference.absolute_bound(x, VALREL)).reshape(extents)
     return reference.lorenzo_deltas(integers, reference.TILES[len(extents)]), integers
@@ -215,17 +215,17 @@ def reference_curve(x: Array) -> list[Row]:
     for eb in BOUNDS:
         try:
             archive = reference.compress(x, eb)
-        except ValueError:  # values too far from 0 for the integers of single precision
+        except ValueError:  # values too large for exact integers in single precision
             continue
         rows.append({"eb": eb, "rate": archive.rate, "psnr": reference.psnr(x, reference.decompress(archive))})
     return rows
 
 
 def codebook_rows(x: Array, repeat: int) -> list[Row]:
-    """Table 3: a codebook by the number of bins, of the reference on a field, and of the engine at most.
+    """Table 3: times for a codebook by number of bins: the reference on a field, and an upper limit for the engine.
 
-    The engine has no clock in it. It is given 2^18 values without any order that use all bins alike, so that nothing is
-    gained by prediction: the whole call, of which the codebook is a part, is what its codebook takes at most.
+    The engine has no internal timers. It gets 2^18 random values that use all bins equally, so that prediction gains
+    nothing: the time of the whole call is an upper limit for its codebook.
     """
     deltas, integers = deltas_of(x)
     rng = np.random.default_rng(0)
@@ -279,7 +279,7 @@ def engine_speeds(x: Array, threads: int, repeat: int) -> Row:
 
 
 def engine_row(x: Array, threads: int, repeat: int) -> Row:
-    """Tables 5, 7, 8: one thread and `threads` of them, and the pass over the field that finds its range."""
+    """Tables 5, 7, 8: one thread, `threads` threads, and the pass over the field that finds its range."""
     one = engine_speeds(x, 1, repeat)
     row = {**one, "range_gbps": gbps(x, median_seconds(lambda: cusz.value_range(x, threads=1), repeat))}
     if threads > 1:
@@ -298,7 +298,7 @@ def engine_curve(x: Array) -> list[Row]:
 
 
 def gpu_rows(fields: Sequence[Field], repeat: int) -> tuple[list[Row], Row]:
-    """Tables 3 and 7 on a GPU, by scripts/bench/gpu.py: rows, and its name or why there are none."""
+    """Tables 3 and 7 on a GPU, by scripts/bench/gpu.py: rows, and its name or the reason why there are none."""
     import gpu
 
     try:
@@ -319,7 +319,7 @@ def gpu_rows(fields: Sequence[Field], repeat: int) -> tuple[list[Row], Row]:
 
 
 def peers_here() -> Row:
-    """What is installed: a version, or None and the reason."""
+    """The installed peers: a version, or None and the reason."""
     found = {}
     for name, tool in (("zfp", "zfp"), ("sz14", "SZ2")):
         known = next(each for each in tools.TOOLS if each.name == tool)
@@ -370,8 +370,8 @@ relBoundRatio = 1E-4
 
 
 def sz14_row(x: Array, repeat: int) -> Row:
-    """Tables 7 and 8: what SZ-1.4 does, by SZ 2.1 in the paper's setting."""
-    # Of 4-D fields it gives back something else.
+    """Tables 7 and 8: SZ-1.4, reproduced by SZ 2.1 in the paper's setting."""
+    # It does not give 4-D fields back correctly.
     codec = tools._Sz2(tools.Task(x.reshape(reference.as_tiled(x.shape)), "rel", VALREL, 0.0, True), tools.Buffers(x))
     functions = codec.sz2.functions
     codec.bound = (codec.sz2.REL, 0.0, VALREL, 0.0)
@@ -387,7 +387,7 @@ def sz14_row(x: Array, repeat: int) -> Row:
         "psnr": reference.psnr(x, codec.decompress(archive).reshape(x.shape)),
         "decompress_gbps": gbps(x, median_seconds(lambda: codec.decompress(archive), repeat)),
     }
-    functions.SZ_Finalize()  # it crashes where it compresses again after it has decompressed
+    functions.SZ_Finalize()  # it crashes when it compresses again after decompressing
     return row
 
 
@@ -401,7 +401,7 @@ def sz14_apart(x: Array, repeat: int) -> Row:
 
 
 def percentiles(x: Array) -> Row:
-    """Table 9: how the values lie, and how many lie within a bound of 0 and of the smallest."""
+    """Table 9: the distribution of the values, and the share within a bound of 0 and of the min."""
     low, high = float(x.min()), float(x.max())
     row: Row = {"min": low, "max": high, "range": high - low}
     row |= {f"{p}%": float(v) for p, v in zip(PERCENTILES, np.percentile(x, PERCENTILES), strict=True)}
@@ -413,7 +413,7 @@ def percentiles(x: Array) -> Row:
 
 
 def field_row(field: Field, first: bool, here: Row, options: argparse.Namespace) -> Row:
-    """Everything about one field but the codebooks."""
+    """All results for one field except the codebooks."""
     x, repeat = field.x, options.repeat
     row: Row = {"dataset": field.dataset, "field": field.name, "origin": field.origin, "shape": list(x.shape)}
     if not np.isfinite(x).all() or not x.max() > x.min():

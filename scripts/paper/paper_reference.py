@@ -1,18 +1,18 @@
-"""The algorithm of the cuSZ paper in its own setting, stage by stage, in NumPy: an oracle, and a way to its tables.
+"""The algorithm of the cuSZ paper in its own setting, stage by stage, in NumPy: an oracle, and a source for its tables.
 
     archive = compress(x, eb=1e-4)       # valrel; x: float32 or float64, 1-D to 4-D, finite
     y = decompress(archive)
     archive.bytes, archive.rate          # size, bits per value
 
 Tian et al., "cuSZ: An Efficient GPU-Based Error-Bounded Lossy Compression Framework for Scientific Data", PACT 2020,
-doi 10.1145/3410463.3414624. Sections are those of the paper. It differs from what `cusz_core` does: small tiles whose
-surroundings are 0, one radius with outliers beyond it, one codebook without a limit of lengths, codewords in words of
-fixed width, 32 or 64 bits, and chunks to deflate. There is no file format: the paper has none. (That of `cusz_core` is
-implemented once more in tests/reference.)
+doi 10.1145/3410463.3414624. Sections are those of the paper. It differs from `cusz_core`: small tiles surrounded by
+zeros, one radius with outliers beyond it, one codebook without a length limit, codewords in words of fixed width, 32 or
+64 bits, and chunks to deflate. There is no file format, because the paper has none. (tests/reference implements the
+format of `cusz_core` a second time.)
 
-A GPU thread of the paper is a lane of a vector here: deflating, inflating and the reversed dual-quantisation go through
-their chunk value by value, all chunks at once. What the paper leaves open is decided here, and marked as "Open in the
-paper".
+A GPU thread of the paper is a vector lane here: deflating, inflating and the reversed dual-quantisation go through
+their chunk value by value, all chunks at once. Where the paper leaves a choice open, it is made here, and marked as
+"Open in the paper".
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BINS = 1024
 OUTLIER = 0
 #: 3.2.2, Figure 4: a word has the bit width of a codeword in its highest bits. Open in the paper: how many.
 WIDTH_BITS = 8
-#: Default number of symbols per chunk to deflate: for fields of some million values the chunks' ends cost little.
+#: Default number of symbols per chunk to deflate: for fields of a few million values, padding the chunks costs little.
 CHUNK = 4096
 
-#: Integers up to here, and the sums that prediction makes of up to eight of them, are exact in the type of the field.
+#: Integers up to this, and the sums of up to eight of them in prediction, are exact in the type of the field.
 EXACT = {np.dtype(np.float32): 2.0**21, np.dtype(np.float64): 2.0**50}
 
 
@@ -62,7 +62,7 @@ def prequantise(x: Array, eb: float) -> Array:
     """3.1.2, prequant: round(d / (2 eb)) of every value, kept in the floating-point type of the field.
 
     Raises:
-        ValueError: a value is not finite, or so many bounds away from 0 that its integer is not exact in its type.
+        ValueError: a value is not finite, or so far from 0 that its integer is not exact in its type.
     """
     with np.errstate(all="ignore"):
         integers = np.rint(x / x.dtype.type(2 * eb))
@@ -74,8 +74,8 @@ def prequantise(x: Array, eb: float) -> Array:
 def lorenzo_deltas(integers: Array, tile: Sequence[int]) -> Array:
     """3.1.1 and 3.1.2: d - p of every value, p being the Lorenzo prediction of order 1 from its neighbours in the tile.
 
-    The padding layer of a tile is 0, so the prediction is one difference after the other along the axes, each of which
-    leaves the first value of every tile as it is.
+    The padding layer of a tile is 0, so the deltas are differences taken along one axis after another, each of which
+    leaves the first value of every tile unchanged.
     """
     deltas = integers.copy()
     for axis, extent in enumerate(tile):
@@ -100,7 +100,7 @@ def postquantise(deltas: Array, integers: Array, bins: int = BINS) -> tuple[Arra
 
 
 def reversed_dual_quantisation(codes: Array, outliers: Array, eb: float, tile: Sequence[int], bins: int) -> Array:
-    """3.3 and Algorithm 2: the field from its codes; every tile value after value, as each needs those before it.
+    """3.3 and Algorithm 2: the field from its codes; tiles go value by value, because each needs those before it.
 
     Args:
         codes: as `postquantise` returns them.
@@ -124,7 +124,7 @@ def reversed_dual_quantisation(codes: Array, outliers: Array, eb: float, tile: S
         total = codes[here].astype(dtype) - dtype.type(bins // 2)
         for step in steps:
             neighbour = [at - back for at, back in zip(position, step, strict=True)]
-            if min(neighbour) >= 0:  # else it is padding, 0
+            if min(neighbour) >= 0:  # otherwise it is padding, 0
                 if sum(step) % 2:
                     total += integers[lanes(neighbour)]
                 else:
@@ -154,7 +154,7 @@ class Tree:
 
 
 def build_tree(frequencies: Array) -> Tree:
-    """3.2.2: the optimal Huffman tree of the symbols that occur; the older ones of equally frequent nodes first.
+    """3.2.2: the optimal Huffman tree of the symbols that occur; of equally frequent nodes the older ones first.
 
     Raises:
         ValueError: no symbol occurs.
@@ -176,10 +176,10 @@ def build_tree(frequencies: Array) -> Tree:
 def base_codebook(tree: Tree, bins: int) -> tuple[Array, dict[int, int]]:
     """3.2.2: the bit width of every symbol (0 where it does not occur), and the codewords that the tree itself gives.
 
-    A codebook has no limit of widths. A single symbol has one bit.
+    Widths are not limited. A single symbol has one bit.
     """
     depths, codewords = [0] * len(tree.parents), [0] * len(tree.parents)
-    for node in range(len(tree.parents) - 2, -1, -1):  # what joins nodes comes after them
+    for node in range(len(tree.parents) - 2, -1, -1):  # parents come after their children
         above = tree.parents[node]
         depths[node] = depths[above] + 1
         codewords[node] = codewords[above] << 1 | tree.sides[node]
@@ -260,10 +260,10 @@ def encode(codes: Array, words: Array) -> Array:
 
 
 def deflate(encoded: Array, chunk: int = CHUNK) -> tuple[Array, Array]:
-    """3.2.4, deflating: the codewords of every chunk of `chunk` words one after the other, without gaps.
+    """3.2.4, deflating: the codewords of every chunk of `chunk` words one after another, without gaps.
 
     Returns:
-        stream: uint64, first bits highest; every chunk starts with a new one (open in the paper).
+        stream: uint64, first bits highest; every chunk starts a new word (open in the paper).
         bits: int64, the length of every chunk.
     """
     chunk = min(chunk, encoded.size)
@@ -316,13 +316,13 @@ def inflate(stream: Array, bits: Array, codebook: Codebook, count: int, chunk: i
 
 @dataclasses.dataclass(frozen=True)
 class Archive:
-    """What decompression needs, as one object.
+    """The input of decompression, as one object.
 
     Attributes:
         shape, dtype: of the field.
         eb: the absolute bound.
         tile, bins, chunk: the setting.
-        codebook: of which the widths alone would be stored, one byte for each bin.
+        codebook: only its widths would be stored, one byte for each bin.
         word: bits of the representation that encoding chose.
         stream, bits: of `deflate`.
         outliers: prequantised values in raster order.
@@ -342,7 +342,7 @@ class Archive:
 
     @property
     def bytes(self) -> int:
-        """The stream, 4 bytes a chunk for its length, the widths, the outliers. (Open in the paper.)"""
+        """The stream, 4 bytes per chunk for its length, the widths and the outliers. (Open in the paper.)"""
         return int(self.stream.nbytes + 4 * self.bits.size + self.bins + self.outliers.nbytes)
 
     @property
@@ -368,7 +368,7 @@ def compress(
         eb: the bound; of the value range where `mode` is "valrel", absolute where it is "abs".
         tile: extents of the chunks of dual-quantisation; None as in the paper.
         bins: quantisation bins.
-        word: bits of the words that hold codewords, 32 or 64; None: what they need.
+        word: bits of the words that hold codewords, 32 or 64; None: the width they need.
         chunk: symbols that one thread deflates.
 
     Raises:
@@ -421,7 +421,7 @@ def mean_psnr(values: Sequence[float]) -> float:
 
 
 def entropy(codes: Array) -> float:
-    """The zeroth-order entropy of symbols, in bits: what no codebook of 3.2.2 can go below."""
+    """The zeroth-order entropy of symbols, in bits: the lower limit for any codebook of 3.2.2."""
     counts = np.bincount(codes.ravel())
     shares = counts[counts > 0] / codes.size
     return float(-(shares * np.log2(shares)).sum())

@@ -51,7 +51,7 @@ RATES = {
     "Nyx": (2.49, 12.8, 86.0, 6, 5.3, 85.1),
     "QMCPACK": (3.38, 9.5, 85.0, 8, 4.0, 84.0),
 }
-#: Table 6: log2 of the chunk size -> threads, GB/s deflating and inflating.
+#: Table 6: log2 of the chunk size -> threads, GB/s of deflating and inflating.
 CHUNKS = {
     "HACC": {
         11: (1.4e5, 4.6, 2.8),
@@ -100,8 +100,8 @@ CPU_SZ = {
     "Nyx": (98.5, 648.7, 84.7, 670.4, 300.5, 201.8),
     "QMCPACK": (97.5, 396.2, 80.8, 660.3, 313.4, 211.1),
 }
-#: cuSZ, GB/s but for the codebook's ms: predict + quantise, histogram, codebook, coding, compression kernels, with the
-#: way to the CPU; decoding, reversed, decompression kernels.
+#: cuSZ, GB/s except for the codebook's ms: predict + quantise, histogram, codebook, coding, compression kernels, with
+#: transfer to the CPU; decoding, reversed, decompression kernels.
 CUSZ = {
     "HACC": (207.7, 602.8, 5.16, 54.1, 40.0, 22.8, 35.0, 16.8, 11.4),
     "CESM-ATM": (252.1, 345.3, 4.33, 57.2, 41.1, 27.4, 41.6, 58.5, 24.3),
@@ -162,7 +162,7 @@ NEAR_ZERO_COLUMNS = (
 
 
 def paper_name(name: str, known: Iterable[str]) -> str | None:
-    """What the paper calls a field: QCLOUD and QCLOUD.log10 of the proxy are its QCLOUDf48 and QCLOUDf48.log10."""
+    """The paper's name for a field: QCLOUD and QCLOUD.log10 of the proxy are its QCLOUDf48 and QCLOUDf48.log10."""
     base, dot, rest = name.partition(".")
     for candidate in (name, f"{base}f48{dot}{rest}"):
         if candidate and candidate in known:
@@ -196,7 +196,7 @@ def mean(values: Iterable[float]) -> float:
 
 
 def throughput(values: Iterable[float]) -> float:
-    """GB/s over fields of one size: of all bytes over all time."""
+    """GB/s over fields of one size: all bytes over all time."""
     return 1 / mean(1 / value for value in values)
 
 
@@ -215,7 +215,7 @@ def encoding(row: Row) -> str:
 
 
 def zfp_near(rows: Sequence[Row]) -> tuple[float, float, int] | None:
-    """Bits, PSNR and index of zfp's rate whose mean PSNR over the fields is next to 85 dB."""
+    """Bits, PSNR and index of zfp's rate whose mean PSNR over the fields is closest to 85 dB."""
     if not all(row["zfp"] for row in rows):
         return None
     points = []
@@ -228,7 +228,7 @@ def zfp_near(rows: Sequence[Row]) -> tuple[float, float, int] | None:
 # ------------------------------------------------------------------------------------------------------------ Markdown
 
 
-#: Head and lines of a table that is a file of its own.
+#: Head and lines of a table that has its own file.
 Cells = tuple[Sequence[object], Sequence[Sequence[object]]]
 
 
@@ -241,7 +241,7 @@ def cells(rows: Sequence[Row]) -> Cells:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """To three digits, without an exponent where that is short."""
+    """Formats to `digits` digits, without an exponent where that is short."""
     if value is None:
         return "–"
     if math.isinf(value):
@@ -403,7 +403,7 @@ def peer_speeds(rows: Sequence[Row]) -> list[str]:
 
 
 def gpu_breakdown(results: Results, dataset: str) -> list[list[object]]:
-    """A row of the engine's kernels: counting and coding both predict, so the paper's columns do not part."""
+    """A row of the engine's kernels: counting and coding both predict, so the paper's columns cannot be separated."""
     rows: list[list[object]] = []
     for row in results.document["gpu"]:
         if row["bins"] != 64 or not row["dataset"].startswith(f"{dataset} "):
@@ -508,7 +508,7 @@ Axes = Any
 
 
 def draw(results: Results, folder: Path) -> list[tuple[str, str]]:
-    """Writes the figures; file names and captions of those that there is something to draw of."""
+    """Writes the figures that have data. Returns their file names and captions."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -621,7 +621,7 @@ def _overall(results: Results, path: Path) -> None:
 
 
 def averages(curves: Sequence[Sequence[Row]]) -> list[Row]:
-    """Point by point; without those that a field has no value for."""
+    """Averages point by point, leaving out points that some field lacks."""
     key = "asked" if any("asked" in row for curve in curves for row in curve) else "eb"
     points = []
     for at in dict.fromkeys(row[key] for curve in curves for row in curve):
@@ -655,7 +655,7 @@ def _throughput(results: Results, path: Path) -> None:
 
 
 def bars_of(results: Results, what: str) -> dict[str, tuple[str, Sequence[float | None]]]:
-    """Colour and a height for each dataset, by what stands in the legend."""
+    """Colour and a height for each dataset, by label in the legend."""
 
     def measured(key: str, name: str) -> list[float | None]:
         speeds = [[row[key].get(name) for row in results.of(dataset)] for dataset in results.datasets]
@@ -770,7 +770,7 @@ least one bit a value, which is where its curves and the engine's part on the le
 
 
 def summary(results: Results) -> str:
-    """What the tables come to, in numbers."""
+    """The main results of the tables, in numbers."""
     lines = []
     factors = {}
     for dataset in RATES:
@@ -815,7 +815,7 @@ def span(values: Sequence[float], form: str = ".1f") -> str:
 
 
 def ranges_differ(results: Results) -> str:
-    """How far the densities of Nyx and of its proxy spread, which decides how much of them is zero at valrel 1e-4."""
+    """Compares the spread of the densities of Nyx and its proxy: it decides how much of them is zero at valrel 1e-4."""
     here = [row["percentiles"] for row in results.of("Nyx") if row["field"] == "baryon_density"]
     if not here or results.head["sdrbench"]:
         return ""
@@ -857,7 +857,7 @@ def ranges(results: Results) -> str:
     )
 
 
-#: Tables that are files of their own, by their numbers in the paper.
+#: Tables with their own files, by their numbers in the paper.
 TABLES = ((3, codebook), (4, words), (5, rates), (6, chunks), (7, breakdown), (8, qualities), (9, near_zero))
 
 

@@ -28,12 +28,12 @@ DTYPE = np.dtype("<f4")
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """One of the paper's Table 2.
+    """A dataset of the paper's Table 2.
 
     Attributes:
-        name: as the paper has it.
+        name: as in the paper.
         files: the names of its files; the group `field` is the field's name.
-        shapes: their extents. If there are several, the size of a file decides.
+        shapes: their extents. If there are several, the file size decides.
         fields: number of its fields in the paper.
     """
 
@@ -93,7 +93,7 @@ def find(folder: Path, shrink: int = 1) -> list[File]:
         shrink: the files are stand-ins, with every extent divided by this and rounded up.
 
     Raises:
-        Failure: there is no such folder, no known file in it, or a file has another size than its dataset.
+        Failure: there is no such folder, no known file in it, or a file whose size does not fit its dataset.
     """
     if not folder.is_dir():
         raise Failure(f"there is no folder {folder}")

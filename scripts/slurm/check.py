@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Reads a whole run back on all ranks, and fails if it is not the run that was asked for.
+"""Reads a whole run back on all ranks, and fails if it is not as requested.
 
     srun --mpi=pmix --ntasks=8 python scripts/slurm/check.py gs.bp --steps 1000 --interval 250 --eb 1e-4
 
-All steps that the simulation should have written are there (the variable `step` holds their numbers, which increase).
-There may be others: the last step of a run that was extended later. Every archive is the one that its block table
-describes (the Reader compares checksums), and its absolute bound is no larger than asked for. Every value is finite (or
-NaN, with --allow-nan), and at most the bound outside the range of its variable before compression.
+It checks that all steps that the simulation should have written are there (the variable `step` holds their numbers,
+which increase). There may be others: the last step of a run that was extended later. Every archive must match its block
+table (the Reader compares checksums), and its absolute bound must not exceed the requested one. Every value must be
+finite (or NaN, with --allow-nan), and at most the bound outside the range of its variable before compression.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from cusz_operator.reader import ReaderStep
 
 
 def arrays(step: ReaderStep) -> list[str]:
-    """The variables of a step that are not a single value or a text."""
+    """The variables of a step that are neither a single value nor text."""
     return [name for name in step.variables if step.shape(name)]
 
 
 def number_of(step: ReaderStep) -> int:
-    """What the variable `step` holds: one value, or an array that begins with it."""
+    """The number in the variable `step`, which is a single value or an array that begins with it."""
     at = ((0,), (1,)) if step.shape("step") else ()
     return int(np.ravel(step.read("step", *at))[0])
 
 
 def problems(run: cusz_operator.Reader, numbers: list[int], eb: float, allow_nan: bool = False) -> list[str]:
-    """What this rank finds wrong in its share of the run."""
+    """The problems that this rank finds in its share of the run."""
     found = [number_of(step) for step in run]
     if not set(numbers) <= set(found) or found != sorted(set(found)):
         return [f"it holds the steps {found}, not {numbers}"]
@@ -44,7 +44,7 @@ def problems(run: cusz_operator.Reader, numbers: list[int], eb: float, allow_nan
             where, bound = f"step {number}, {name}", step.blocks(name)["eb_abs"].max(initial=0)
             if np.isnan(bound):
                 wrong.append(f"{where}: no absolute bound is known (its mode is pw_rel, or no Writer wrote it)")
-                continue  # ranges of other programs have 6 digits
+                continue  # value ranges from other programs have only 6 digits
             if bound > eb:
                 wrong.append(f"{where}: the bound is {bound}, not {eb}")
             values = step.read(name)

@@ -4,7 +4,7 @@
 # ---- adapt
 
 # module purge
-# module load gcc openmpi                 # those that scripts/setup was run with
+# module load gcc openmpi                 # the ones that scripts/setup was run with
 CUSZ_LAUNCH=${CUSZ_LAUNCH:-srun}          # or mpirun
 CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list` that the MPI was built with; Open MPI: pmix
 
@@ -14,16 +14,16 @@ CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list` that the MP
 source "${CUSZ_VENV:-$CUSZ_ROOT/.venv}/bin/activate"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not inherit it from sbatch
-# Otherwise ranks of srun leave MPI_Init before other nodes are ready, and Open MPI may crash (docs/guides/slurm.md).
+# Otherwise srun's ranks leave MPI_Init before other nodes are ready, and Open MPI may crash (docs/guides/slurm.md).
 export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
-# In a job that was submitted with --export=NONE, srun would give ranks nothing of what is exported here.
+# In a job submitted with --export=NONE, srun would otherwise not pass the variables exported here to the ranks.
 export SLURM_EXPORT_ENV=ALL
 # Some clusters set it only where --ntasks is given.
 if [[ -z ${SLURM_NTASKS:-} && -n ${SLURM_NTASKS_PER_NODE:-} ]]; then
     SLURM_NTASKS=$((SLURM_JOB_NUM_NODES * SLURM_NTASKS_PER_NODE))
 fi
 
-# Where the job's files go. A requeued job finds what it wrote before.
+# Where the job's files go. A requeued job finds its earlier files there.
 out=${CUSZ_OUT:-$SLURM_SUBMIT_DIR/$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}
 mkdir -p "$out"
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints where the ranks of a launch are and which devices they use, and fails if it is not what was asked for.
+"""Prints where the ranks of a launch run and which devices they use, and fails if that is not as requested.
 
     srun --mpi=pmix --ntasks=8 python scripts/slurm/ranks.py 8 --nodes 2 --gpus
 
-A launcher that does not match the MPI starts many programs of one rank each, which would all write the same file. So a
-job checks first.
+A launcher that does not match the MPI starts many programs of one rank each, which would all write the same file. So
+jobs run this check first.
 """
 
 from __future__ import annotations

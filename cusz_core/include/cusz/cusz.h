@@ -10,14 +10,14 @@
  *     failed. A failed call leaves the context usable. No function aborts, prints or throws.
  *   - A context holds scratch memory and the last error. One context serves one thread at a time; any number of
  *     contexts may be used at once.
- *   - Structures with struct_bytes may gain members at the end without programs having to be recompiled. struct_bytes is
- *     the size that the program was compiled with, at least that of version 0.1.0.
+ *   - Structures with struct_bytes may gain members at the end without programs having to be recompiled. struct_bytes
+ *     is the size that the program was compiled with, at least that of version 0.1.0.
  *   - Fields and archives may be in host memory or on a CUDA device, in any combination: every call asks CUDA where its
  *     pointers point. (A process that has not loaded the CUDA driver is never made to load it.) Device work runs on the
  *     context's stream (cusz_set_stream), and calls return once their results are complete.
  *   - Fields must be aligned to their type, and archives on a device to 4 bytes; archives in host memory need not be.
- *   - What a call reads must not change until it returns: values are read more than once, and the bound holds for none
- *     that another thread writes meanwhile.
+ *   - What a call reads must not change until it returns: values are read more than once, and the bound does not hold
+ *     for values that another thread writes meanwhile.
  */
 #ifndef CUSZ_H
 #define CUSZ_H
@@ -62,28 +62,28 @@ typedef enum cusz_status {
 
 typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
 
-/* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= cusz_absolute_bound(eb, min, max), of this field's finite values
- * other than fill; if there is none, or the range is 0, the archive is lossless. CUSZ_PW_REL: |d - d'| <= eb * |d|, and
- * the sign of every value is kept, that of zeros too, which stay zeros; archives are put together on the host. Signs
- * are packed by zstd where the writer has it, and then need a reader that has it. If the arithmetic cannot keep such a
- * small bound (below about 2e-7 for float, 4e-15 for double), the archive is lossless.
+/* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= cusz_absolute_bound(eb, min, max), with the range of the field's
+ * finite values other than fill; if there are none, or the range is 0, the archive is lossless. CUSZ_PW_REL:
+ * |d - d'| <= eb * |d|. Every value keeps its sign, and zeros stay zeros of the same sign. Archives are assembled on
+ * the host. The writer packs signs with zstd if it has it, and the reader then needs zstd, too. If the arithmetic
+ * cannot keep the bound (below about 2e-7 for float, 4e-15 for double), the archive is lossless.
  *
- * CUSZ_PSNR, CUSZ_RATIO: eb is a PSNR in dB, above 0, or a ratio above 1, and the call seeks an absolute bound that
- * gives it, which the archive then states and keeps. A PSNR (20 log10((max - min) / RMSE), over finite values other
- * than fill) is never below eb, nor is a ratio of raw to archive bytes; if no bound up to max - min gives the ratio,
- * the call fails with CUSZ_ERROR_PARAMETER (an empty field has none, and is stored). The search is on the CPU, wherever
- * field and archive lie, on a sample of a field of more than 2^21 values, and costs a few compressions; for a PSNR each
- * of them is decoded and compared. */
+ * CUSZ_PSNR, CUSZ_RATIO: eb is a PSNR in dB, above 0, or a ratio above 1. The call seeks an absolute bound that gives
+ * it, and the archive states and keeps that bound. The PSNR (20 log10((max - min) / RMSE), over finite values other
+ * than fill) or the ratio of raw to archive bytes is never below eb. If no bound up to max - min gives the ratio, the
+ * call fails with CUSZ_ERROR_PARAMETER (an empty field has no ratio, and is stored). The search runs on the CPU,
+ * wherever field and archive reside. It uses a sample if the field has more than 2^21 values, and costs a few
+ * compressions; for a PSNR, each of them is decoded and compared. */
 typedef enum cusz_mode {
     CUSZ_ABS = 0,
     CUSZ_REL = 1,
     CUSZ_PW_REL = 2,
-    CUSZ_PSNR = 3, /* in parameters alone, as CUSZ_RATIO */
+    CUSZ_PSNR = 3, /* only in parameters, like CUSZ_RATIO */
     CUSZ_RATIO = 4
 } cusz_mode;
 
 /* CUSZ_BACKEND_AUTO: the device that holds the field or archive, if any, else the CPU. CUSZ_BACKEND_CUDA: that device,
- * else the current one, to which host memory is copied. CUSZ_BACKEND_CPU accepts host memory only. */
+ * else the current one; host memory is copied to it. CUSZ_BACKEND_CPU accepts host memory only. */
 typedef enum cusz_backend { CUSZ_BACKEND_AUTO = 0, CUSZ_BACKEND_CPU = 1, CUSZ_BACKEND_CUDA = 2 } cusz_backend;
 
 /* Optional lossless stage applied to the coded payload (paper, section 2, step 5). */
@@ -93,19 +93,19 @@ typedef enum cusz_lossless { CUSZ_LOSSLESS_NONE = 0, CUSZ_LOSSLESS_ZSTD = 1 } cu
 typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
 /* How a tiled archive is coded. CUSZ_NO_STAGE: for raw archives. With CUSZ_PREDICTOR_SPLINE, archives on a device are
- * copied to the host, where their heads and smallest lattices are decoded; so are fields on a device that its kernels do
+ * copied to the host, which decodes their heads and smallest lattices. So are fields on a device that its kernels do
  * not take (docs/guides/python.md). Fields on the host are compressed on the CPU, whatever the backend. */
 #define CUSZ_NO_STAGE (-1)
 typedef enum cusz_predictor {
     CUSZ_PREDICTOR_LORENZO = 0,
     CUSZ_PREDICTOR_SPLINE = 1,
-    CUSZ_PREDICTOR_AUTO = 2 /* in parameters alone: one of the others */
+    CUSZ_PREDICTOR_AUTO = 2 /* only in parameters: one of the others */
 } cusz_predictor;
 typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0, CUSZ_CODER_RANS = 1 } cusz_coder;
 
 /* Compression parameters. Fill with cusz_params_init(), then change what is needed. If the program knows fewer members
- * than the library, the others are 0, which means what was done before there were any: programs compiled with the header
- * of version 0.1.0 keep CUSZ_PREDICTOR_LORENZO. If it knows more, it must leave those at 0, or the call fails. */
+ * than the library, the others are 0, which means the behaviour without them: programs compiled with the header of
+ * version 0.1.0 keep CUSZ_PREDICTOR_LORENZO. If it knows more, it must leave those at 0, or the call fails. */
 typedef struct cusz_params {
     uint32_t struct_bytes; /* sizeof(cusz_params), set by cusz_params_init */
     int32_t mode;          /* cusz_mode; default CUSZ_ABS */
@@ -116,15 +116,15 @@ typedef struct cusz_params {
                          ranks on this node, else the cores this process may use */
     int32_t lossless; /* cusz_lossless; default CUSZ_LOSSLESS_NONE */
     int32_t has_fill; /* nonzero: `fill` means "no data" */
-    double fill;      /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
-                         NaN nor infinity counts in the value range */
+    double fill;      /* cast to the field's type and compared by its bits; comes back exactly. The value range excludes
+                         it, and NaN and infinity */
     /* Not in version 0.1.0: */
     int32_t predictor; /* cusz_predictor; cusz_params_init sets CUSZ_PREDICTOR_AUTO, the default */
     int32_t reserved;  /* 0 */
 } cusz_params;
 
-/* What an archive says about itself. If the program knows fewer members than the library, it gets those; if it knows
- * more, the others are set to 0, and struct_bytes to the size that this library filled in. */
+/* The description of an archive. If the program knows fewer members than the library, it gets those; if it knows more,
+ * the others are set to 0, and struct_bytes to the size that this library filled in. */
 typedef struct cusz_info {
     uint32_t struct_bytes;         /* sizeof(cusz_info), set by the caller before cusz_inspect */
     int32_t version;               /* format version */
@@ -144,32 +144,32 @@ typedef struct cusz_info {
     double fill;
     uint64_t raw_bytes, archive_bytes;
     uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections (no codebook with
-                                                                          CUSZ_PREDICTOR_SPLINE); of index and payload
+                                                                          CUSZ_PREDICTOR_SPLINE); index and payload
                                                                           before the lossless stage */
     uint64_t tile_shape[CUSZ_MAX_NDIM]; /* full tile, in the field's dimensions; zeros for raw archives */
     uint64_t n_tiles;        /* of all resolutions, if the predictor is CUSZ_PREDICTOR_SPLINE; tile_shape: the finest */
-    uint64_t n_special;      /* values equal to fill, or NaN, stored as a symbol alone */
+    uint64_t n_special;      /* values equal to fill, or NaN, stored only as a symbol */
     uint64_t n_out_of_range; /* quantisation codes beyond the alphabet */
     uint64_t n_unpredictable; /* values stored verbatim, including those of raw tiles */
     int32_t predictor;        /* cusz_predictor, or CUSZ_NO_STAGE */
     int32_t coder;            /* cusz_coder, or CUSZ_NO_STAGE */
 } cusz_info;
 
-/* A level of a field, a coarser version of it: every step-th value along each dimension, from the first one. Level 0 is
- * the field. Each level keeps every second value of the one before, along the last three dimensions that have more than
- * one value left; the last level is a single value. If the program knows fewer members than the library, it gets those;
- * if it knows more, the others are set to 0, and struct_bytes to the size that this library filled in. */
+/* A level of a field is a coarser version of it: every step-th value along each dimension, from the first one. Level 0
+ * is the field. Each level keeps every second value of the one before, along the last three dimensions that have more
+ * than one value left; the last level is a single value. If the program knows fewer members than the library, it gets
+ * those; if it knows more, the others are set to 0, and struct_bytes to the size that this library filled in. */
 typedef struct cusz_level {
     uint32_t struct_bytes; /* sizeof(cusz_level), set by the caller */
     int32_t n_levels;      /* of the field, at least 1 */
     int32_t exact_cost;    /* nonzero: only values of this level and of coarser ones are read and decoded (and all
                               lattices of up to 4096 points); 0: values of finer levels too, up to the whole field */
-    int32_t dtype;         /* cusz_dtype; of an archive */
+    int32_t dtype;         /* cusz_dtype of the archive */
     int32_t ndim;          /* 1 to 4 */
     uint32_t checksum;     /* of the archive, as in cusz_info; not verified */
     uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents of the level, then zeros */
-    uint64_t step[CUSZ_MAX_NDIM];  /* ndim distances in the field from a value of the level to the next, then zeros */
-    uint64_t needed_bytes;         /* of the archive, from its first one: cusz_inspect_level */
+    uint64_t step[CUSZ_MAX_NDIM];  /* ndim distances in the field from one value of the level to the next, then zeros */
+    uint64_t needed_bytes;         /* number of leading bytes of the archive that are needed: cusz_inspect_level */
 } cusz_level;
 
 typedef struct cusz_context cusz_context;
@@ -238,7 +238,7 @@ CUSZ_API int32_t cusz_device_of(const void* pointer);
 /* Sets every parameter in the first struct_bytes bytes to its default, and struct_bytes itself. */
 CUSZ_API void cusz_params_init_sized(cusz_params* params, size_t struct_bytes);
 /* The macro initialises the structure as defined in this header. The function behind it, reached from other languages
- * or with its name in parentheses, initialises that of version 0.1.0, whose programs call it. */
+ * or with its name in parentheses, initialises the structure of version 0.1.0: programs of that version call it. */
 CUSZ_API void cusz_params_init(cusz_params* params);
 #define cusz_params_init(params) cusz_params_init_sized((params), sizeof(cusz_params))
 
@@ -292,9 +292,9 @@ CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, u
                                       uint64_t* n_valid);
 
 /* The absolute bound in force for a relative one over a value range: rel * (max - min) in double precision, each
- * operation rounded to nearest, with halved operands and a doubled result where the difference overflows; 0, meaning
+ * operation rounded to nearest, with halved operands and a doubled result if the difference overflows. It is 0, meaning
  * lossless, for a range of 0. Unless it is subnormal, it exceeds the exact product by at most two parts in 2^53, and
- * with rel * (1 - 2^-51) not at all. */
+ * not at all if called with rel * (1 - 2^-51). */
 CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
 
 /* Compresses a field.
@@ -309,9 +309,9 @@ CUSZ_API cusz_status cusz_compress(cusz_context* context, const cusz_params* par
                                    const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
                                    size_t* archive_bytes);
 
-/* As cusz_compress, and describes the archive and the field's value range, mostly in the same pass over the field.
+/* As cusz_compress, but also describes the archive and the field's value range, mostly in the same pass over the field.
  *   info               of the archive, as from cusz_inspect; struct_bytes set by the caller
- *   min, max, n_valid  of the field, as from cusz_value_range; min and max NULL: they are not looked for
+ *   min, max, n_valid  of the field, as from cusz_value_range; min and max NULL: the range is not computed
  * Errors: as cusz_compress. */
 CUSZ_API cusz_status cusz_compress_and_describe(cusz_context* context, const cusz_params* params, cusz_dtype dtype,
                                                 int32_t ndim, const uint64_t* shape, const void* field, void* archive,
@@ -332,17 +332,17 @@ typedef struct cusz_block {
     uint64_t n_valid; /* as min and max */
 } cusz_block;
 
-/* Compresses many blocks, to the same archives as cusz_compress. It is meant for codes with hundreds of small blocks: a
- * thread for each block is faster than all threads on one block after the other.
- *   params             of all blocks. Threads share out blocks in host memory. With CUSZ_BACKEND_AUTO they also share out
- *                      blocks on a device if each has fewer than 2^17 values: these are copied to the host, because
- *                      launching kernels for them would take longer. Other blocks on a device are done one by one
+/* Compresses many blocks, to the same archives as cusz_compress. It is meant for codes with hundreds of small blocks:
+ * one thread per block is faster than all threads on one block after the other.
+ *   params             of all blocks. Blocks in host memory are distributed over the threads. With CUSZ_BACKEND_AUTO,
+ *                      so are blocks on a device if each has fewer than 2^17 values: these are copied to the host,
+ *                      because launching kernels for them would take longer. Others on a device are done one by one
  *   dtype, ndim        of all blocks
  *   count, blocks      all with the same struct_bytes
- *   with_ranges        nonzero: min, max and n_valid are asked for
+ *   with_ranges        nonzero: min, max and n_valid are computed
  *   archives           host memory for all archives, which must not overlap the fields
- *   archives_capacity  at least the sum of cusz_max_archive_bytes() of the blocks; only those pages are touched that
- *                      archives need, or need until they are moved behind the archive before them
+ *   archives_capacity  at least the sum of cusz_max_archive_bytes() of the blocks. The call touches only the pages that
+ *                      archives need, finally or until they are moved behind the archive before them
  * Errors: as cusz_compress, with the number of the first block that failed; UNSUPPORTED also for archives on a device.
  * The blocks' results and the contents of `archives` are undefined then. */
 CUSZ_API cusz_status cusz_compress_many(cusz_context* context, const cusz_params* params, cusz_dtype dtype,
@@ -351,7 +351,7 @@ CUSZ_API cusz_status cusz_compress_many(cusz_context* context, const cusz_params
 
 /* Reads and validates an archive's header; touches nothing beyond it (with CUSZ_PREDICTOR_SPLINE: beyond its head).
  *   context        may be NULL if the archive is in host memory
- *   archive        host memory, any alignment; or device memory, from which archives with CUSZ_PREDICTOR_SPLINE or
+ *   archive        host memory, any alignment; or device memory. From a device, archives with CUSZ_PREDICTOR_SPLINE or
  *                  CUSZ_PW_REL are copied to the host as a whole
  *   archive_bytes  exactly the archive's length
  *   info           struct_bytes set by the caller
@@ -372,8 +372,8 @@ CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive,
                                      cusz_backend backend, int32_t threads, void* field, size_t field_bytes);
 
 /* Reconstructs a box of a field, on the CPU and in host memory. Only tiles that intersect the box are decoded (with
- * CUSZ_PREDICTOR_SPLINE, units of 16 tiles, and those that they are predicted from); the checksums of the whole
- * archive are verified nevertheless.
+ * CUSZ_PREDICTOR_SPLINE, units of 16 tiles, and those that they are predicted from), but the checksums of the whole
+ * archive are verified.
  *   threads       as in cusz_params
  *   start, count  one number per dimension of the field: where the box begins, and its extents
  *   stride        one number per dimension: the distance in values from one value to the next. A box within a larger
@@ -387,49 +387,49 @@ CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* arch
 
 /* ---- Levels: previews of a field, from the first bytes of its archive
  *
- * Archives of CUSZ_PREDICTOR_SPLINE hold the coarsest level first, so that the archive's first bytes are enough for a
- * level (with CUSZ_PW_REL these have the signs of all values, too). All others (CUSZ_PREDICTOR_LORENZO, raw ones, and
- * those with a lossless stage) are needed whole; a level is then decoded with the field and picked from it. Either way
- * its values are those of cusz_decompress at the same places, bit for bit.
+ * Archives of CUSZ_PREDICTOR_SPLINE hold the coarsest level first, so their first bytes are enough for a level (with
+ * CUSZ_PW_REL these include the signs of all values). All other archives (CUSZ_PREDICTOR_LORENZO, raw ones, and those
+ * with a lossless stage) are needed whole; the field is then decoded and the level picked from it. Either way, its
+ * values are those of cusz_decompress at the same places, bit for bit.
  *
- * The writer of a spline archive may not have halved every dimension at first (then it predicts better). Its levels are
- * nevertheless those of the field's shape: what is decoded is the coarsest lattice that has all their values, and
- * exact_cost is 0. */
+ * The writer of a spline archive may not halve every dimension at first, because it then predicts better. Its levels
+ * still follow from the field's shape: the coarsest lattice that has all values of the level is decoded, and exact_cost
+ * is 0. */
 
-/* What level of a field there is, from its shape alone: dtype, checksum and needed_bytes are 0.
+/* Describes a level of a field from its shape alone: dtype, checksum and needed_bytes are 0.
  *   shape  ndim extents
  *   level  0 to n_levels - 1
  *   info   struct_bytes set by the caller
  * Errors: PARAMETER, also if there is no such level; UNSUPPORTED (a field of more than 2^60 - 48 values). */
 CUSZ_API cusz_status cusz_level_of_shape(int32_t ndim, const uint64_t* shape, int32_t level, cusz_level* info);
 
-/* What level an archive has, and how many of its bytes are needed for it.
+/* Describes a level of an archive, and how many of its bytes it needs.
  *   prefix         the first bytes of the archive, or all of it, in host memory, any alignment; or device memory
  *   prefix_bytes   their number: from CUSZ_MIN_PREFIX_BYTES, or the archive's length if that is less, to archive_bytes
  *   archive_bytes  exactly the archive's length
  *   info           struct_bytes set by the caller. If the prefix ends before the archive's index does, needed_bytes is
- *                  what the index needs, which is more than prefix_bytes: pass so many bytes, and ask again
- * What an index says is verified once the prefix holds the archive's head (the index and what is decoded first), whose
- * checksum is verified then; of a raw archive, one of CUSZ_PREDICTOR_LORENZO or with a lossless stage, the header is
- * verified once all of it is there. Until then it is what the bytes say. The payload is not looked at.
+ *                  what the index needs, which is more than prefix_bytes: call again with that many bytes
+ * The index is verified, by the checksum of the head (the index and what is decoded first), once the prefix holds all
+ * of the head. A raw archive, one of CUSZ_PREDICTOR_LORENZO or one with a lossless stage has its header verified once
+ * the prefix is the whole archive. Until then, the result is what the bytes say. The payload is not read.
  * Errors: as cusz_inspect, and PARAMETER if there is no such level. */
 CUSZ_API cusz_status cusz_inspect_level(cusz_context* context, const void* prefix, size_t prefix_bytes,
                                         size_t archive_bytes, int32_t level, cusz_level* info);
 
 /* Reconstructs a box of a level, on the CPU.
  *   prefix, prefix_bytes, archive_bytes
- *                  as for cusz_inspect_level; at least needed_bytes of the archive. Bytes beyond are not looked at: they
- *                  may be missing or damaged
+ *                  as for cusz_inspect_level; at least needed_bytes of the archive. Bytes beyond are not read: they may
+ *                  be missing or damaged
  *   threads        as in cusz_params
- *   start, count   one number per dimension: where the box begins in the level, and its extents. Only tiles that it
- *                  meets are decoded, as by cusz_decompress_box
+ *   start, count   one number per dimension: where the box begins in the level, and its extents. Only tiles that
+ *                  intersect it are decoded, as by cusz_decompress_box
  *   stride         as for cusz_decompress_box
  *   field          memory for the box's first value; not touched if the box is empty. On a device, the box must be
  *                  contiguous
  * A prefix on a device is copied to the host, and a field on a device from there.
- * What is verified: the checksum of the head (with CUSZ_PW_REL of both heads, and of the signs), and that of every
- * lattice that is needed, each as a whole, also for a box. So all needed_bytes are verified if they are more than
- * CUSZ_MIN_PREFIX_BYTES; lattices beyond are not. Where the whole archive is needed, all of it is verified.
+ * The call verifies the checksum of the head (with CUSZ_PW_REL, of both heads and of the signs), and those of all
+ * needed lattices, each as a whole, even for a box. So all needed_bytes are verified if they are more than
+ * CUSZ_MIN_PREFIX_BYTES; lattices beyond are not. If the whole archive is needed, all of it is verified.
  * Errors: PARAMETER (also a prefix that is too short, with what is needed), CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE,
  * MEMORY. After CORRUPT the contents of the box are undefined. */
 CUSZ_API cusz_status cusz_decompress_level(cusz_context* context, const void* prefix, size_t prefix_bytes,
@@ -438,12 +438,12 @@ CUSZ_API cusz_status cusz_decompress_level(cusz_context* context, const void* pr
 
 /* ---- Packed blocks: values of any type, stored exactly (docs/reference/format.md, section 11) */
 
-/* Stores values exactly: as they are or, where that is shorter, as a zstd frame of their bytes, sorted by significance,
- * which suits integers. It takes no more than the values and CUSZ_PACKED_OVERHEAD_BYTES.
+/* Stores values exactly: as they are or, if that is shorter, as a zstd frame of their bytes. These are sorted by
+ * significance, which suits integers. The block is at most CUSZ_PACKED_OVERHEAD_BYTES larger than the values.
  *   lossless     CUSZ_LOSSLESS_NONE: as they are. CUSZ_LOSSLESS_ZSTD: also as they are if this build has no zstd
  *   value_bytes  1, 2, 4 or 8
  *   count        number of values
- *   values       in host memory or on a device, of any alignment; where CUDA cannot tell, in host memory
+ *   values       in host memory or on a device, of any alignment; if CUDA cannot tell, in host memory
  *   block        host memory, which must not overlap the values
  *   capacity     of the block, at least count * value_bytes + CUSZ_PACKED_OVERHEAD_BYTES
  *   block_bytes  bytes written
@@ -451,7 +451,7 @@ CUSZ_API cusz_status cusz_decompress_level(cusz_context* context, const void* pr
 CUSZ_API cusz_status cusz_pack(cusz_context* context, cusz_lossless lossless, int32_t value_bytes, uint64_t count,
                                const void* values, void* block, size_t capacity, size_t* block_bytes);
 
-/* Nonzero if a block in host memory begins as packed ones do, and as no archive does. */
+/* Nonzero if a block in host memory begins like a packed one, as no archive does. */
 CUSZ_API int32_t cusz_is_packed(const void* block, size_t block_bytes);
 
 /* Verifies a packed block's checksum, and writes the size of its values. Errors: PARAMETER, CORRUPT, UNSUPPORTED (no
@@ -460,7 +460,7 @@ CUSZ_API cusz_status cusz_unpacked_bytes(cusz_context* context, const void* bloc
                                          size_t* values_bytes);
 
 /* Verifies a packed block's checksum, and writes its values.
- *   values        in host memory or on a device; where CUDA cannot tell, in host memory
+ *   values        in host memory or on a device; if CUDA cannot tell, in host memory
  *   values_bytes  exactly their size
  * Errors: PARAMETER, CORRUPT, UNSUPPORTED (no zstd), DEVICE, MEMORY. After CORRUPT the values are undefined. */
 CUSZ_API cusz_status cusz_unpack(cusz_context* context, const void* block, size_t block_bytes, void* values,

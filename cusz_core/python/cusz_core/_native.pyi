@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 F32: int
 F64: int
-#: (key, description, legal, default, choices, type, decides) of every parameter: cusz_parameter of cusz.h.
+#: For every parameter: (key, description, legal, default, choices, type, decides), as cusz_parameter in cusz.h.
 PARAMETERS: tuple[tuple[str, str, str, str | None, tuple[str, ...] | None, int, int], ...]
 MODES: tuple[str, ...]
 BACKENDS: tuple[str, ...]
@@ -33,8 +33,8 @@ def describe_dlpack(
 ) -> tuple[int, tuple[int, int, int], tuple[int, ...], tuple[int, ...] | None, tuple[int, int], bool]: ...
 
 class Search:
-    """The search for a bound that gives a PSNR or a ratio (src/search.hpp). Functions say what a bound gives: (PSNR in
-    dB, ratio), the PSNR NaN if only the ratio is wanted."""
+    """The search for a bound that gives a PSNR or a ratio (src/search.hpp). The functions return the result of
+    a bound: (PSNR in dB, ratio); the PSNR is NaN if only the ratio is wanted."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Checks of user arguments; the messages name the value, the limit and the remedy."""
+"""Checks of user arguments. Messages name the value, the limit and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CudaArray(Protocol):
 
 
 class DLPackArray(Protocol):
-    """An array exported by DLPack, such as PyTorch's: on a CUDA device, or, as a field, in host memory."""
+    """An array exported through DLPack, such as PyTorch's: on a CUDA device, or for fields also in host memory."""
 
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
@@ -127,7 +127,7 @@ def new_array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def separate(out: NDArray[Any], archive: Any) -> None:
-    """Refuses an `out` in the memory of the archive, which would change while it is decoded."""
+    """Refuses an `out` that overlaps the archive: decoding would overwrite its own input."""
     if np.may_share_memory(out, np.frombuffer(archive, np.uint8)):
         raise ParameterError("out overlaps the archive: pass separate memory")
 
@@ -159,7 +159,7 @@ def archive(a: object) -> object:
 def extents(values: Any, what: str) -> tuple[int, ...]:
     """A tuple of non-negative integers, from a sequence or a single integer."""
     try:
-        # Arrays have __index__, too, although it fails if they have a dimension.
+        # Arrays also have __index__, but it fails unless they have no dimensions.
         is_single = hasattr(values, "__index__") and getattr(values, "ndim", 0) == 0
         result = tuple(map(operator.index, (values,) if is_single else values))
     except TypeError:
@@ -172,7 +172,7 @@ def extents(values: Any, what: str) -> tuple[int, ...]:
 def extents_of_box(
     start: tuple[int, ...], count: tuple[int, ...] | None, shape: tuple[int, ...], whose: str
 ) -> tuple[int, ...]:
-    """`count`, or if it is None those up to the end of `shape`; ParameterError if that is not a box within it."""
+    """`count`, or if it is None, the extents up to the end of `shape`; ParameterError if the box is not within it."""
     extents = tuple(max(n - s, 0) for s, n in zip(start, shape, strict=False)) if count is None else count
     if not len(start) == len(extents) == len(shape) or any(
         s + c > n for s, c, n in zip(start, extents, shape, strict=True)
@@ -182,7 +182,7 @@ def extents_of_box(
 
 
 def dictionary(value: object, what: str) -> Mapping[str, Any]:
-    """A dictionary with texts as keys; None is an empty one. `what`: its name in messages."""
+    """`value` as a dictionary with string keys; None becomes an empty one. `what`: its name in messages."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -295,13 +295,13 @@ def _array_remedy(x: object) -> str:
         return "; convert with numpy.asarray(x, dtype=numpy.float32)"
     if isinstance(x, (memoryview, array.array)):
         return "; pass numpy.asarray(x), which does not copy"
-    if hasattr(x, "__array__"):  # what it does is not known: dask computes, h5py reads, pandas may copy
+    if hasattr(x, "__array__"):  # its cost is unknown: dask computes, h5py reads, pandas may copy
         return "; pass numpy.asarray(x), which may have to read, compute or copy all of it"
     return ""
 
 
 def _in_code(name: str) -> str:
-    """What stands for an argument in code that is proposed: its name, if that is one of Python's."""
+    """The name for an argument in suggested code: its own, if that is a Python identifier."""
     return name if name.isidentifier() else "array"
 
 

@@ -1,4 +1,4 @@
-"""The backends of this build, and what they run on here."""
+"""The backends of this build, and the hardware they run on here."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Compresses and decompresses fields in memory: ratio, PSNR, largest error and spe
 of repeated calls after a first one). The bound is checked exactly, as by `cusz verify`. scripts/bench/compare.py of
 the source tree also measures other compressors, and has generated fields.
 """
-_SHORT = 0.02  # seconds: a shorter call is repeated until this time is up, and the mean is one timing
+_SHORT = 0.02  # seconds: shorter calls are repeated for this long, and their mean counts as one timing
 #: The columns that are printed, and their headings.
 _SHOWN = {
     "dataset": "field",
@@ -106,7 +106,7 @@ def _check(options: argparse.Namespace) -> None:
 def _measure(name: str, x: NDArray[Any], eb: float, threads: int, options: argparse.Namespace) -> Row:
     archive = codec.compress(x, eb, options.mode, fill=options.fill, threads=threads)
     found = verification.verify(x, archive, threads=threads)
-    room = np.empty(codec.max_archive_bytes(x.shape, x.dtype), np.uint8)  # both directions reuse memory
+    room = np.empty(codec.max_archive_bytes(x.shape, x.dtype), np.uint8)  # so that both directions reuse memory
     decoded = np.empty(x.shape, x.dtype)
 
     def compress() -> object:
@@ -139,7 +139,7 @@ def _median_seconds(call: Callable[[], object], repeat: int) -> float:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Seconds for one call; for a short one the mean of many, because one depends on how cold the caches are."""
+    """Seconds for one call; for a short one the mean of many, because one alone depends on how cold the caches are."""
     calls, seconds = 0, 0.0
     started = time.perf_counter()
     while seconds < _SHORT:

@@ -1,6 +1,6 @@
-"""What the codecs of chunked stores (`cusz_core.numcodecs`, `cusz_core.zarr`) have in common.
+"""Code shared by the codecs of chunked stores (`cusz_core.numcodecs`, `cusz_core.zarr`).
 
-A store keeps a codec's configuration as JSON beside its arrays, and calls the codec for one chunk after the other, or,
+A store keeps a codec's configuration as JSON beside its arrays, and calls the codec for one chunk after another, or,
 as Zarr and dask do, for several at once.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .parameters import ArchiveOptions
 
 
-_KEPT = ("eb", "mode", "predictor")  # always, whatever the default
+_KEPT = ("eb", "mode", "predictor")  # always stored, even if they are the defaults
 
 
 def parameters(eb: float, mode: Mode, options: ArchiveOptions) -> Parameters:
@@ -37,19 +37,19 @@ def with_fill(chosen: Parameters, fill: float) -> Parameters:
 
 
 def configuration(chosen: Parameters) -> dict[str, Any]:
-    """What a store keeps: bound, mode and predictor, and the other parameters where they are not the defaults."""
+    """The configuration that a store keeps: bound, mode, predictor, and other parameters that are not the defaults."""
     defaults = _of_archive(Parameters(chosen.eb, chosen.mode))
     return {key: value for key, value in _of_archive(chosen).items() if key in _KEPT or value != defaults[key]}
 
 
 def options_of(kept: dict[str, Any]) -> dict[str, Any]:
-    """What a store's configuration means. One without a predictor is of a release up to 0.2.0, whose default was
-    "lorenzo": with it and an absolute bound nothing is lost when a chunk is written again, and so it stays."""
+    """The options in a store's configuration. One without a predictor comes from a release up to 0.2.0, whose default
+    was "lorenzo". It stays: with it and an absolute bound, nothing more is lost when a chunk is rewritten."""
     return {"predictor": "lorenzo", **kept}
 
 
 def field_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in which a chunk is compressed: 1 to 4 dimensions, the leading ones merged where there are more."""
+    """The shape in which a chunk is compressed: 1 to 4 dimensions; if there are more, the leading ones are merged."""
     if not shape:
         return (1,)
     surplus = max(len(shape) - _native.MAX_NDIM, 0)

@@ -157,7 +157,7 @@ def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def _add_commands_of_others(commands: Any, words: Sequence[str]) -> None:
-    """Adds the commands of other packages. One that cannot be imported is an error only when it is asked for."""
+    """Adds the commands of other packages. One that cannot be imported is an error only if it is the command given."""
     for name, entry in sorted(extensions.of_group(command_line.GROUP).items()):
         if "." in name or name in commands.choices:  # a part of a command
             continue
@@ -207,7 +207,7 @@ def _compress(options: argparse.Namespace) -> int:
             archive = codec.compress_with(field, Parameters(**given))
         else:
             found = tuning.find_bound(field, psnr=options.psnr, ratio=options.ratio, **given)
-            assert found.archive is not None  # because it was made of the whole field
+            assert found.archive is not None  # because find_bound was given the whole field
             archive = found.archive
     seconds = time.perf_counter() - started
     with new_file(output) as file:
@@ -389,7 +389,7 @@ def _tune(options: argparse.Namespace) -> int:
 
 
 def _repeated(options: argparse.Namespace, given: dict[str, Any]) -> Iterator[str]:
-    """The options of a command that another one takes as well."""
+    """The given options, as arguments for another command that also takes them."""
     if options.shape:
         yield from ("--shape", extents(options.shape), "--dtype", options.dtype)
     for key, value in given.items():
@@ -451,7 +451,7 @@ def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) ->
 
 @contextlib.contextmanager
 def _mapped(path: Path) -> Iterator[ArchiveLike]:
-    """The bytes of a file, without reading those that are not needed."""
+    """The bytes of a file; only the pages that are used are read."""
     with open(path, "rb") as file:
         try:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

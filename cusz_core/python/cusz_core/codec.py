@@ -22,17 +22,17 @@ Device = Literal["cpu", "cuda"]
 
 
 class ValueRange(NamedTuple):
-    """Smallest and largest of the values that are finite and not fill, and how many there are (0: both are 0)."""
+    """Min, max and number of the values that are finite and not fill. Without such values, all three are 0."""
 
     min: float
     max: float
     values: int
 
     def absolute_bound(self, eb: float) -> float:
-        """The bound of mode "abs" that a bound in mode "rel" gives in a field of this range.
+        """Converts a bound of mode "rel" into the bound of mode "abs" for a field of this range.
 
-        For data that grow: worked out once, it is the same for all parts of them, and for what is written again. (0,
-        which is lossless, if all values are the same.)
+        Useful for data that grow: computed once, the bound is the same for all parts, including rewritten ones. It is
+        0 (lossless) if all values are the same.
 
         Args:
             eb: a fraction of the range, finite and >= 0.
@@ -85,20 +85,20 @@ def compress(
     """Compresses a field with a strict error bound.
 
     Every finite value comes back within the bound, in exact arithmetic; NaN, infinities and `fill` come back bit for
-    bit. The archive depends on the field and the parameters alone, not on the number of threads.
+    bit. The archive depends only on the field and the parameters, not on the number of threads.
 
     Args:
         x: numpy array of float32 or float64 in native byte order, 1 to 4 dimensions, any extents; or such an array in
             the memory of a CUDA device (anything with `__cuda_array_interface__`, or DLPack); or anything whose memory
             DLPack shares, such as PyTorch's tensors. An array that is not C-contiguous is copied once (on a device only
-            CuPy's); nothing else is ever copied.
+            if it is CuPy's); nothing else is ever copied.
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), a fraction of its value range (mode
             "rel"), or of every value ("pw_rel"). 0 is lossless to the bit; in modes "abs" and "rel" a bound > 0 may
-            lose the sign of a zero. Or the PSNR in dB (mode "psnr") or the ratio ("ratio") for which an absolute bound
-            is sought.
+            lose the sign of a zero. In modes "psnr" (in dB) and "ratio": the goal for which an absolute bound is
+            sought.
         mode: "abs", "rel", "pw_rel", "psnr" or "ratio"; see `Parameters`.
         out: a writable contiguous buffer for the archive. `max_archive_bytes` is always enough; a smaller one will do
-            if the archive fits, at the cost of scratch memory. Or a one-dimensional uint8 array of at least
+            if the archive fits, but costs scratch memory. Or a one-dimensional uint8 array of at least
             `max_archive_bytes` on a device, aligned to 4 bytes.
         device: where the archive goes: "cpu" (None: the same, unless `out` says otherwise), or "cuda": a CuPy array on
             the device of `x`, else on the current one.
@@ -126,7 +126,7 @@ def compress_with(
     out: bytearray | memoryview | NDArray[Any] | DeviceArray | None = None,
     device: Device | None = None,
 ) -> Any:
-    """`compress`, with its parameters in one object: for code that passes them on."""
+    """`compress` with its parameters in one object, for code that passes them on."""
     array = arguments.field(x) if isinstance(x, np.ndarray) else device_memory.field(x)
     native = parameters.native
     if out is None and device is None and array is x:  # the usual case
@@ -150,12 +150,12 @@ def compress_with(
 
 
 class Described(NamedTuple):
-    """An archive, and what is known about it once it has been made.
+    """An archive, and facts about it that are known once it has been made.
 
     Attributes:
         archive: as from `compress`.
         checksum, outliers, eb_abs, predictor: as in `ArchiveInfo`.
-        range: as from `value_range`; NaN if it was not asked for.
+        range: as from `value_range`; NaN if it was not requested.
     """
 
     archive: bytes | memoryview
@@ -173,13 +173,13 @@ def compress_described(
     out: bytearray | memoryview | NDArray[Any] | None = None,
     ranges: bool = True,
 ) -> Described:
-    """`compress_with`, `inspect` and `value_range` in one, with most often one pass over the field.
+    """`compress_with`, `inspect` and `value_range` in one call, usually in one pass over the field.
 
     Args:
         x, parameters: as for `compress_with`.
         out: a writable contiguous buffer in host memory, with room for `max_archive_bytes`; None: the archive is new
             bytes.
-        ranges: False: the value range is not asked for.
+        ranges: whether to return the value range.
 
     Raises:
         As `compress`.
@@ -196,7 +196,7 @@ def compress_described(
     return Described(archive if out is None else _beginning(out, archive), *made[1:5], ValueRange(*made[5:]))
 
 
-#: What `compress_many_described` tells of a block. predictor: a number of cusz_predictor (cusz.h); -1: none.
+#: A row of `compress_many_described`. predictor: a number of cusz_predictor (cusz.h); -1: none.
 _BLOCK_ROW = np.dtype(
     [
         ("archive_bytes", np.uint64),
@@ -222,7 +222,8 @@ def compress_many(
 ) -> list[memoryview]:
     """Compresses many fields, such as the blocks of an AMR level, into the archives that `compress` makes of each.
 
-    Threads take a field each, where `compress` on small fields has work for one; and one call costs less than many.
+    Each thread takes whole fields, whereas `compress` on a small field has work for only one thread; and one call costs
+    less than many.
 
     Args:
         fields: as for `compress`, all of one dtype and one number of dimensions, of any extents.
@@ -231,7 +232,7 @@ def compress_many(
         options: as for `compress`.
 
     Returns:
-        The archives, one behind another in one buffer (`out`, if it was given).
+        The archives, one after another in one buffer (`out`, if it was given).
 
     Raises:
         As `compress`, with the number of the first field that failed; ParameterError: dtypes or numbers of dimensions
@@ -243,11 +244,11 @@ def compress_many(
 
 
 class DescribedBlocks(NamedTuple):
-    """Archives of many fields, and what is known about them once they have been made.
+    """Archives of many fields, and facts about them that are known once they have been made.
 
     Attributes:
-        archives: one behind another.
-        rows: array of one row a field: archive_bytes, checksum, outliers and eb_abs, as in `ArchiveInfo`; predictor, a
+        archives: one after another.
+        rows: one row per field: archive_bytes, checksum, outliers and eb_abs, as in `ArchiveInfo`; predictor, a
             number of cusz_predictor (cusz.h), -1 for none; min, max and values, as from `value_range`, or NaN, NaN, 0.
     """
 
@@ -262,12 +263,12 @@ def compress_many_described(
     out: bytearray | memoryview | NDArray[Any] | None = None,
     ranges: bool = True,
 ) -> DescribedBlocks:
-    """`compress_many`, with what `compress_described` tells of every field.
+    """`compress_many`, with the facts that `compress_described` returns, for every field.
 
     Args:
         fields, out: as for `compress_many`.
         parameters: of all fields.
-        ranges: False: value ranges are not asked for.
+        ranges: whether to return value ranges.
 
     Raises:
         As `compress_many`.
@@ -336,17 +337,17 @@ def decompress(
         like: a module, or one of its arrays, whose `empty` makes the result: numpy, cupy, a PyTorch tensor. The result
             lies on the device of that array, else on the archive's, else on the current one.
         device: "cuda": the result is a CuPy array, unless `like` or `out` says otherwise. "cpu": it is a numpy array.
-        backend: "auto": on the device where `archive` or the result lies, else on the CPU. "cuda": on a device.
-            "cpu": on the CPU, for arrays in host memory only.
+        backend: "auto": the device where `archive` or the result lies, else the CPU. "cuda": a device. "cpu": the
+            CPU, for arrays in host memory only.
         threads: CPU threads; None as in `compress`.
         max_bytes: refuse an archive whose field is larger than this, before allocating memory for it: for untrusted
-            archives, because a small one may declare a very large field. With `level`, the level has to be smaller, and
-            the field if all of it has to be decoded.
-        level: 0 for the field, or a coarser one (`levels`), which is decoded on the CPU, and goes from there to a
-            device. Its values are those of the field at the same places, bit for bit. `out` has the level's shape.
-        archive_bytes: the length of the whole archive, if `archive` is only its first bytes: as many as
-            `levels(...)[level].needed_bytes`. The checksums of the head and of all levels that are decoded are
-            verified, of bytes beyond nothing.
+            archives, because a small one may declare a very large field. With `level`, the limit applies to the level,
+            and also to the field if all of it has to be decoded.
+        level: 0 for the field, or a coarser one (`levels`), which is decoded on the CPU and then copied to the
+            device if the result lies there. Its values are those of the field at the same places, bit for bit. `out`
+            has the level's shape.
+        archive_bytes: the length of the whole archive, if `archive` is only its first bytes: at least
+            `levels(...)[level].needed_bytes`. Only the checksums of the head and of all decoded levels are verified.
 
     Returns:
         The field or level: an array of the archive's dtype and the level's shape, numpy's unless `out`, `like` or
@@ -426,13 +427,13 @@ def decompress_box(
         out: a writable numpy array of the archive's dtype and the box's extents, to be filled and returned. It need not
             be contiguous: a slice of a larger array will do. It must not overlap the archive.
         threads: CPU threads; None as in `compress`.
-        level, archive_bytes: as in `decompress`; `start` and `count` are those of a box of the level then.
+        level, archive_bytes: as in `decompress`; `start` and `count` then describe a box of the level.
 
     Returns:
         An array of the archive's dtype and the box's extents.
 
     Raises:
-        CorruptArchiveError: not an archive, or a damaged one; the contents of `out` are undefined then.
+        CorruptArchiveError: not an archive, or a damaged one; the contents of `out` are then undefined.
         ArchiveTooNewError: a newer format version.
         UnsupportedError: an archive on a device, or `out` of another dtype.
         ParameterError: a box that is not within the field, or `out` that does not fit.
@@ -471,14 +472,14 @@ def check(archive: ArchiveLike, *, threads: int | None = None) -> None:
         CorruptArchiveError: not an archive, or a damaged one.
         ArchiveTooNewError: a newer format version.
         UnsupportedError: not an array of bytes.
-        DeviceError, OutOfMemoryError: of an archive on a device.
+        DeviceError, OutOfMemoryError: for an archive on a device.
     """
     source = device_memory.archive(archive)
     _native.check(device_memory.memory(source), arguments.threads(threads) or 0, device_memory.place(source))
 
 
 def value_range(x: NDArray[Any] | DeviceArray, fill: float | None = None, *, threads: int | None = None) -> ValueRange:
-    """Smallest and largest of a field's values that are finite and not `fill`.
+    """Min and max of a field's values that are finite and not `fill`.
 
     Args:
         x: an array as `compress` accepts, in host or device memory.
@@ -486,12 +487,12 @@ def value_range(x: NDArray[Any] | DeviceArray, fill: float | None = None, *, thr
         threads: CPU threads; None as in `compress`.
 
     Returns:
-        (min, max, values): as doubles, +0 for a zero of either sign; (0, 0, 0) if there is no such value.
+        (min, max, values): min and max as doubles, +0 for a zero of either sign; (0, 0, 0) if there is no such value.
 
     Raises:
         UnsupportedError: a type or layout that is not accepted.
         ParameterError: a parameter out of range.
-        DeviceError, OutOfMemoryError: of an array on a device.
+        DeviceError, OutOfMemoryError: for an array on a device.
     """
     array = device_memory.field(x)
     special = arguments.fill(fill)
@@ -519,8 +520,8 @@ def scratch_bytes() -> int:
 
 
 def release_scratch() -> None:
-    """Returns the scratch memory kept for reuse to where it came from, the system or CuPy's pool; calls in progress in
-    other threads keep theirs."""
+    """Returns the scratch memory kept for reuse to its origin, the system or CuPy's pool; calls in progress in other
+    threads keep theirs."""
     _native.release_scratch()
 
 
@@ -549,5 +550,5 @@ def _require_output_buffer(out: object) -> None:
 
 
 def _beginning(buffer: Any, size: int) -> memoryview:
-    """The first bytes of a buffer, whatever its items are."""
+    """The first `size` bytes of a buffer, whatever its item type."""
     return np.frombuffer(buffer, dtype=np.uint8)[:size].data

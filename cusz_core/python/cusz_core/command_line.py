@@ -1,8 +1,8 @@
-"""What commands share: those of this package, and those that other packages add to `cusz`.
+"""Code shared by the commands of this package and those that other packages add to `cusz`.
 
-A package adds a command by an entry point of the group `cusz.commands`, which has the command's name and refers to a
-`Command`. It is imported only when its command or the help is asked for. `cusz inspect` of a directory is the entry
-point `inspect.directory`, and `cusz devices --mpi` is `devices.mpi`: these take the options of the command that they
+A package adds a command through an entry point in the group `cusz.commands`, named after the command, that refers to a
+`Command`. It is imported only for that command or for the help. `cusz inspect` of a directory is the entry point
+`inspect.directory`, and `cusz devices --mpi` is `devices.mpi`: these receive the options of the command that they
 belong to.
 """
 
@@ -63,7 +63,7 @@ __all__ = [
 GROUP = "cusz.commands"
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 _BAR_WIDTH = 20  # characters
-#: Types of values by their names in options.
+#: Value types, by their names in options.
 DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
 
@@ -99,7 +99,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def load(name: str, entry: EntryPoint | None = None) -> Command:
-    """A command of another package by its name.
+    """Loads a command of another package by name.
 
     Raises:
         FailureError: no package provides it, or the one that does cannot be imported.
@@ -149,8 +149,8 @@ def exit_code_of(program: str, work: Callable[[], int]) -> int:
 
 
 def _repair_standard_streams() -> None:
-    """Those that are closed lead nowhere: the next file to be opened would take their number, and get what is printed.
-    And whatever is printed can be, such as names of files that are not in the stream's encoding."""
+    """Opens closed streams on the null device: otherwise the next file opened would take their descriptor and get our
+    output. Also makes everything printable, such as file names that the stream's encoding cannot represent."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (stays open)
@@ -170,7 +170,7 @@ def number(text: str) -> float:
 
 
 def add_parameters(parser: argparse._ActionsContainer, *keys: str, is_bound_required: bool = True) -> None:
-    """Adds options for parameters in the library's table; those the user does not give are absent from the result."""
+    """Adds options for parameters of the library's table; those that the user omits are absent from the result."""
     for row in map(TABLE.__getitem__, keys):
         kind = {} if row.choices else {"type": int if row.type == INTEGER else number}
         text = row.description + (f" (default: {row.default})" if row.default not in (None, "0") else "")
@@ -200,13 +200,13 @@ def read_npy(path: Path) -> NDArray[Any]:
             return np.lib.format.read_array(file, allow_pickle=False)
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # a damaged header is read as Python code, and that may fail in any way
+        except Exception as error:  # the header is parsed as Python, so damage can raise anything
             raise FailureError(f"{path} is not a readable .npy file: {error}") from None
 
 
 def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
-    """Raises UsageError if the output exists, unless `force`; always if it is a directory or the input itself.
-    FileNotFoundError: there is no folder for it."""
+    """Raises UsageError if the output exists and `force` is not set, or if it is a directory or the input itself.
+    Raises FileNotFoundError if its folder does not exist."""
     if not output.exists():
         if not Path(os.path.realpath(output)).parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(output.parent))
@@ -220,7 +220,7 @@ def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
 
 
 def told_beside(output: Path) -> contextlib.AbstractContextManager[Any]:
-    """What is printed goes to standard error if standard output is the output, as with `-o /dev/stdout`."""
+    """Redirects printing to standard error if the output is standard output, as with `-o /dev/stdout`."""
     try:
         own, null = os.stat(output), os.stat(os.devnull)
         is_stdout = os.path.samestat(own, os.fstat(1)) and not os.path.samestat(own, null)
@@ -231,14 +231,14 @@ def told_beside(output: Path) -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete. What is no file, such as a pipe or a device, is
-    written to, and so is what a link leads to."""
+    """A file that appears under its name only when it is complete. Links are followed. Anything but a regular file,
+    such as a pipe or a device, is written to directly."""
     if path.exists() and not path.is_file():
         with open(path, "wb") as file:
             yield file
         return
     path = Path(os.path.realpath(path))
-    # The beginning of its name: the whole may be as long as names can be.
+    # Only the start of the name: the whole may already have the maximum length.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:32]}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -260,8 +260,8 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 def progress(what: str) -> Iterator[Callable[[float], None]]:
     """Shows the elapsed time after the first second, if standard error is a terminal.
 
-    Yields a function that is told, from time to time, which part of the work is done, from 0 to 1: if it is called, a
-    bar shows this part.
+    Yields a function to call with the fraction of the work that is done, from 0 to 1: once it has been called, a bar
+    shows this fraction.
     """
     bar = "..."
 
@@ -298,12 +298,12 @@ def print_json(value: object) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a type that JSON lacks: numpy scalars and arrays, paths."""
+    """Converts a value of a type that JSON lacks: numpy scalars and arrays, paths."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def print_table(lines: Sequence[Sequence[str]], right: Collection[int] = (), file: TextIO | None = None) -> None:
-    """Prints rows of cells in aligned columns; those with the indices `right` are aligned to the right."""
+    """Prints rows of cells in aligned columns; columns whose indices are in `right` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = enumerate(zip(line, widths, strict=True))
@@ -324,12 +324,12 @@ def size(n: int) -> str:
 
 
 def extents(shape: Sequence[int]) -> str:
-    """Extents as options take them: 256x256x256."""
+    """Formats extents as options take them: 256x256x256."""
     return "x".join(map(str, shape))
 
 
 def cell(value: object) -> str:
-    """A value as a cell of a table."""
+    """Formats a value as a cell of a table."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, (list, tuple)):

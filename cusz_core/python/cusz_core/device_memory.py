@@ -1,4 +1,4 @@
-"""Arrays in CUDA device memory: their description, the stream that work on them goes to, and CuPy's memory.
+"""Arrays in CUDA device memory: their description, the stream for work on them, and CuPy's memory.
 
 CuPy is imported only when the caller asks for a CuPy array.
 """
@@ -36,14 +36,14 @@ _IMMUTABLE = ("jax", "jaxlib")
 
 @dataclasses.dataclass(frozen=True)
 class DeviceView:
-    """A C-contiguous array on a device, as the library takes it.
+    """A C-contiguous array on a device, in the form that the library takes.
 
     Attributes:
         memory: for `_native`.
         dtype, shape: of the array.
         writable: whether it may be written to.
-        device: number of its CUDA device; -1 if that is not known (an empty array has no address).
-        stream: handle of the stream of the array's pending work; None: there is none.
+        device: number of its CUDA device; -1 if unknown (an empty array has no address).
+        stream: handle of the stream with the array's pending work; None if there is none.
         cupy: the module, if the array is CuPy's.
         array: what the user passed in, or a contiguous copy of it.
         owner: what keeps the memory alive, besides the array.
@@ -62,7 +62,7 @@ class DeviceView:
 
 @dataclasses.dataclass
 class _Layout:
-    """A device array as it describes itself, by either interface."""
+    """A device array's description of itself, through either interface."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -93,7 +93,7 @@ def field(x: object, name: str = "x") -> NDArray[Any] | DeviceView:
 
 
 def archive(a: object) -> object:
-    """`a`, if it is a buffer of bytes; a `DeviceView` if it is one on a device."""
+    """Returns `a` if it is a buffer of bytes in host memory, or a `DeviceView` of it if it is on a device."""
     if isinstance(a, (bytes, bytearray, memoryview, mmap.mmap, np.ndarray)):
         return arguments.archive(a)
     layout = _layout(a, "archive")
@@ -133,12 +133,12 @@ def _archive(a: object, layout: _Layout, name: str) -> DeviceView:
 
 
 def memory(a: Any) -> Any:
-    """What `_native` takes for an array that one of the functions above returned."""
+    """The argument that `_native` takes for an array returned by one of the functions above."""
     return a.memory if isinstance(a, DeviceView) else a
 
 
 def _layout(x: object, name: str) -> _Layout | None:
-    """How `x` describes itself; None if it does not claim to be on a CUDA device."""
+    """The layout that `x` declares; None if it does not claim to be on a CUDA device."""
     if isinstance(x, type):  # a class has the attributes of its instances, unbound
         return None
     interface = _ask(x, "__cuda_array_interface__", name)
@@ -166,7 +166,7 @@ def _refuse(x: object, name: str, why: str, error: Exception | None = None) -> N
 
 
 def _cuda_layout(x: object, interface: Any, name: str) -> _Layout:
-    """By the CUDA array interface, version 2 or 3."""
+    """The layout from the CUDA array interface, version 2 or 3."""
     what = "__cuda_array_interface__"
     if not isinstance(interface, dict):
         _refuse(x, name, f"{what} is {arguments.describe(interface)}, not a dict")
@@ -199,7 +199,7 @@ def _cuda_layout(x: object, interface: Any, name: str) -> _Layout:
     layout = _Layout(dtype, shape, address, not read_only, True, _normal(stream), x)
     _check_layout(x, layout, strides, f"{what} is malformed", name)
     if version == 2 and _cupy_of(x) is None and (export := _ask(x, "__dlpack__", name)) is not None:
-        # Version 2 has no streams. DLPack does: asked for a capsule, the owner makes the legacy stream wait.
+        # Version 2 has no streams, but DLPack does: when asked for a capsule, the owner makes the legacy stream wait.
         try:
             with _where(x):
                 export(stream=_LEGACY_HANDLE)
@@ -210,7 +210,7 @@ def _cuda_layout(x: object, interface: Any, name: str) -> _Layout:
 
 
 def _dlpack_layout(x: Any, name: str) -> _Layout:
-    """By DLPack. From here on the capsule keeps the tensor alive."""
+    """The layout from DLPack. From here on the capsule keeps the tensor alive."""
     try:
         with _where(x):
             try:
@@ -239,7 +239,7 @@ def _dlpack_layout(x: Any, name: str) -> _Layout:
 
 
 def _where(x: object) -> contextlib.AbstractContextManager[object]:
-    """Makes the device of a PyTorch tensor current: PyTorch exports, and makes streams wait, on that one alone."""
+    """Makes the device of a PyTorch tensor current: PyTorch exports, and makes streams wait, only on that device."""
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if isinstance(tensor, type) and isinstance(x, tensor):
@@ -249,7 +249,7 @@ def _where(x: object) -> contextlib.AbstractContextManager[object]:
 
 
 def _host_view(x: Any, name: str) -> object:
-    """A numpy array over the memory of `x` if DLPack says that this is the host's, else `x` itself. Never a copy."""
+    """A numpy array over the memory of `x` if DLPack says it is in host memory, else `x` itself. Never copies."""
     if isinstance(x, type) or (ask_device := _ask(x, "__dlpack_device__", name)) is None:
         return x
     try:
@@ -257,14 +257,14 @@ def _host_view(x: Any, name: str) -> object:
             return x
         try:
             return np.from_dlpack(x, copy=False)
-        except TypeError:  # numpy before 2.1, or an owner that knows no `copy`: neither makes one
+        except TypeError:  # numpy before 2.1, or an owner without `copy`: neither copies
             return np.from_dlpack(x)
     except Exception as error:
         _refuse(x, name, f"__dlpack__() fails: {error}", error)
 
 
 def _check_layout(x: object, layout: _Layout, strides: tuple[int, ...] | None, malformed: str, name: str) -> None:
-    """Refuses an impossible layout before any of it is read. Sets whether it is C-contiguous."""
+    """Refuses an impossible layout before any of its memory is read. Clears `contiguous` if it is not C-contiguous."""
     shape = layout.shape
     if any(extent < 0 for extent in shape):
         _refuse(x, name, f"{malformed}: shape is {shape}")
@@ -332,10 +332,10 @@ def _normal(stream: int | None) -> int | None:
 
 
 def place(*arrays: object) -> _native.Place:
-    """The stream for a call with these arrays, and where its scratch memory comes from; `HERE` without device arrays.
+    """The stream and source of scratch memory for a call with these arrays; `HERE` if no array is on a device.
 
     The stream is CuPy's current one if one of the arrays is CuPy's, else that of the first array that names one, else
-    the legacy default stream. Pending work of other arrays on other streams is waited for.
+    the legacy default stream. Waits for pending work of other arrays on other streams.
     """
     on_device = [a for a in arrays if isinstance(a, DeviceView)]
     if not on_device:
@@ -368,7 +368,7 @@ def _wait_for(array: DeviceView) -> None:
 
 
 def event_after(array: DeviceView) -> Any:
-    """An event after what CuPy's current stream has to do, if it is a CuPy array: others say what stream they need."""
+    """For a CuPy array, an event after the pending work of the current stream; other arrays name their stream."""
     if array.cupy is None or array.device < 0:
         return None
     with array.cupy.cuda.Device(array.device):
@@ -376,9 +376,9 @@ def event_after(array: DeviceView) -> Any:
 
 
 class PoolAllocator:
-    """Scratch memory on one stream, from CuPy's pool, so that CuPy and the library do not hoard memory from each other.
+    """Scratch memory on one stream, from CuPy's pool, so that CuPy and the library do not hoard memory separately.
 
-    The library calls it (cusz_set_allocator), from any thread. It keeps the stream alive.
+    The library calls it (cusz_set_allocator) from any thread. It keeps the stream alive.
     """
 
     def __init__(self, cupy: Any, device: int, stream: Any) -> None:
@@ -387,7 +387,7 @@ class PoolAllocator:
         self._failure: BaseException | None = None
 
     def allocate(self, size: int) -> int:
-        """The address of `size` bytes, which are kept until `release`; 0 if there are none."""
+        """Allocates `size` bytes until `release`. Returns their address, or 0 on failure."""
         try:
             with self._cupy.cuda.Device(self._device), self._stream:
                 memory = self._cupy.cuda.alloc(size)
@@ -395,7 +395,7 @@ class PoolAllocator:
             self._held[address] = memory
             self._failure = None
             return address
-        except BaseException as error:  # cannot pass through the library: report that there is no memory
+        except BaseException as error:  # cannot propagate through the library: report a failed allocation instead
             self._failure = error
             return 0
 
@@ -418,14 +418,14 @@ def most_archive_bytes(a: NDArray[Any] | DeviceView) -> int:
 
 
 def new_archive(size: int, near: object) -> tuple[Any, DeviceView]:
-    """A CuPy array for an archive, on the device of the field `near`, or on the current one."""
+    """A CuPy array for an archive, on the device of the field `near`, or else on the current device."""
     cupy = _cupy()
     array = _allocate(cupy, (size,), BYTES, _device_of(near), {})
     return array, _archive(array, _claimed_layout(array, "the archive"), "the archive")
 
 
 def trim(array: Any, size: int) -> Any:
-    """The first `size` bytes of a CuPy array; a copy, which frees the rest, if the rest is the larger part."""
+    """The first `size` bytes of a CuPy array; a copy, which frees the rest, if that is at least half of the array."""
     trimmed = array[:size]
     if 2 * size > array.size:
         return trimmed
@@ -436,10 +436,10 @@ def trim(array: Any, size: int) -> Any:
 
 
 def new_field(like: Any, device: str | None, dtype: np.dtype[Any], shape: tuple[int, ...], near: object) -> Any:
-    """An array for a field, made by the module of `like`, or by CuPy for device="cuda"; None: numpy is to make it.
+    """An array for a field, made by the module of `like`, or by CuPy for device="cuda"; None if numpy shall make it.
 
     Args:
-        like: a module or an array; None: decided by `device`.
+        like: a module or an array; None: `device` decides.
         device: "cpu", "cuda" or None.
         dtype, shape: of the field.
         near: an archive; the field is made on its device unless something else decides.
@@ -521,7 +521,7 @@ def require_device(array: object, device: str | None, name: str) -> None:
 
 
 def _allocate(module: Any, shape: tuple[int, ...], dtype: Any, device: int | None, options: dict[str, Any]) -> Any:
-    """An uninitialised array of `module`. device: for CuPy; None: the current one, or as `options` say."""
+    """An uninitialised array of `module`. device: for CuPy; None: the current device, or the one in `options`."""
     try:
         if device is None:
             return module.empty(shape, dtype=dtype, **options)

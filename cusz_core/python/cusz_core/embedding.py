@@ -4,7 +4,7 @@ Together with `cusz_core`, `cusz_core.parameters`, `cusz_core.errors`, `cusz_cor
 `cusz_core.zarr`, `cusz_core.numcodecs` and `cusz_core.command_line`, this is the whole interface for other packages:
 all other modules may change with every version.
 
-Checks of arguments other than compression parameters (those are in `cusz_core.parameters`), and of two parameters:
+Argument checks. Compression parameters are checked in `cusz_core.parameters`, except for the first two here:
     error_bound, threads
     bytes_limit    a number of bytes
     describe       a value of the wrong type in a few words, for messages
@@ -20,12 +20,12 @@ Fields:
 Values that are stored exactly:
     packed         integers, as a packed block
     unpacked       their bytes
-    lossless_stages the names of those that this build has
+    lossless_stages names of the lossless stages of this build
 Results:
     absolute_bound the absolute bound for one relative to a value range, by the library's own rule
-    compare        which decoded values break a bound, decided exactly, and how far off they are: a SumOfSquares
+    compare        which decoded values break a bound, decided exactly, and their errors: a SumOfSquares
     json_value     a value for JSON, which has no NaN and no infinities
-    predictor_name of the number that `compress_many_described` tells; None for -1
+    predictor_name name of a predictor number from `compress_many_described`; None for -1
     scaled_range   the size of a value range times a scale at which it does not overflow, and the scale
 The machine:
     cpu_model, instruction_set
@@ -82,11 +82,11 @@ class PlacedField(NamedTuple):
     """A field and where it lies.
 
     Attributes:
-        array: C-contiguous and aligned; the array passed in, or a copy if that was not.
+        array: C-contiguous and aligned: the array passed in, or a copy if it was not so.
         dtype, shape: of the field.
         device: number of the CUDA device; -1 for host memory.
-        ready: of a CuPy array, an event of the stream that is current now: the values are there after its
-            `synchronize()`. Who uses the array under another stream must wait for it. None: there is no need to.
+        ready: for a CuPy array, an event of the stream current at the call: the values are there after its
+            `synchronize()`. Anyone who uses the array on another stream must wait for it. None: no need to wait.
     """
 
     array: Any
@@ -113,7 +113,7 @@ def placed_field(x: object, name: str) -> PlacedField:
 
 
 def new_field(like: ModuleType | Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """An uninitialised array made by `like`, a module such as cupy or one of its arrays; None: numpy is to make it.
+    """An uninitialised array made by `like`, a module such as cupy or one of its arrays; None if numpy shall make it.
 
     Raises:
         ParameterError, UnsupportedError: it cannot make one that can be decompressed into.
@@ -122,11 +122,11 @@ def new_field(like: ModuleType | Any, dtype: np.dtype[Any], shape: tuple[int, ..
 
 
 def packed(values: NDArray[Any], lossless: Lossless) -> bytes:
-    """A packed block of integers (docs/reference/format.md, section 11), which is at most 8 bytes longer than they are.
+    """A packed block of integers (docs/reference/format.md, section 11), at most 8 bytes longer than they are.
 
     Args:
         values: C-contiguous, in host memory, of 1, 2, 4 or 8 bytes each.
-        lossless: "zstd": in fewer bytes, if it finds any to save.
+        lossless: "zstd" shortens the block where it can.
 
     Raises:
         UnsupportedError: a stage that this build does not have.

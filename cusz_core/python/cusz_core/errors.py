@@ -2,7 +2,7 @@
 
 Every error of this package is a `CuszError`. Its subclasses follow the status codes of the C library, so that the same
 failure has the same kind in C and in Python. Packages that build on this one derive their errors from `CuszError`;
-those registered as entry points of the group `cusz.errors` can also be imported from here and from `cusz_core`.
+those registered as entry points in the group `cusz.errors` can also be imported from here and from `cusz_core`.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class BoundError(CuszError):
         self.bound = bound
 
 
-if not TYPE_CHECKING:  # type checkers would take every misspelt name for one of these
+if not TYPE_CHECKING:  # otherwise type checkers would accept every misspelt name
 
     def __getattr__(name: str) -> Any:
-        found = extensions.find("cusz.errors", name) if name[:1].isupper() else None  # and not for a submodule
+        found = extensions.find("cusz.errors", name) if name[:1].isupper() else None  # lower case: a submodule
         if found is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return found.load()

@@ -1,4 +1,4 @@
-"""The HDF5 filter, for h5py and what is built on it (docs/guides/hdf5.md).
+"""The HDF5 filter, for h5py and packages built on it (docs/guides/hdf5.md).
 
     import h5py
     from cusz_core.hdf5 import Cusz
@@ -7,7 +7,7 @@
         file.create_dataset("T", data=t, chunks=(64, 64, 64), **Cusz(eb=1e-3))
 
 Importing this module lets h5py find the filter, for reading too, and adds its folder to HDF5_PLUGIN_PATH for processes
-that are started from then on, such as dask's workers. For other programs `python -m cusz_core.hdf5` prints the folder.
+started later, such as dask's workers. For other programs `python -m cusz_core.hdf5` prints the folder.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FILTER_ID", "Cusz", "plugin_path"]
 
-#: The filter's number: one of those that the HDF Group leaves for tests, because none has been registered yet.
+#: The filter's number: from the range that the HDF Group reserves for tests, because none has been registered yet.
 FILTER_ID = 453
 
 _FILE_NAME = "libcusz_hdf5.so"
 _SEARCH_VARIABLE = "HDF5_PLUGIN_PATH"
-#: Where copies of HDF5 look if HDF5_PLUGIN_PATH is not set: the library's own default, those of wheels, and Debian's.
+#: Where builds of HDF5 search if HDF5_PLUGIN_PATH is not set: the library's default, and those of wheels and Debian.
 _SEARCHED_BY_HDF5 = (
     "/usr/local/hdf5/lib/plugin",
     "/usr/local/lib/plugin",
@@ -67,7 +67,7 @@ class Cusz(Mapping[str, Any]):
 
     A mapping with `compression` (the filter's number) and `compression_opts` (its cd_values); h5py takes
     `compression=Cusz(...)` as well. The dataset has to be of little-endian float32 or float64, and chunked. A fill
-    value that is chosen for it comes back exactly, and does not count in a chunk's value range.
+    value set on it comes back exactly, and does not count in a chunk's value range.
 
     Args:
         eb: the error bound, finite and >= 0; 0 is lossless.
@@ -142,8 +142,8 @@ def _choices(key: str) -> tuple[str, ...]:
 
 
 def _tell_h5py() -> None:
-    """If there is an h5py: it takes `compression=Cusz(...)`, and its HDF5 searches the filter's folder, too, after
-    those of HDF5_PLUGIN_PATH."""
+    """If h5py is installed, makes it accept `compression=Cusz(...)`, and its HDF5 also search the filter's folder,
+    after those of HDF5_PLUGIN_PATH."""
     try:
         import h5py
     except ImportError:
@@ -155,20 +155,20 @@ def _tell_h5py() -> None:
 
 
 def _tell_children() -> None:
-    """Processes that this one starts inherit the folder. Where HDF5_PLUGIN_PATH is set, HDF5 searches no other folders,
-    and netCDF4 does not add that of its own filters: so if it was not, it gets both, too."""
+    """Passes the folder on to child processes. Where HDF5_PLUGIN_PATH is set, HDF5 searches no other folders, and
+    netCDF4 does not add the folder of its own filters: so if it was unset, both are added as well."""
     given = os.environ.get(_SEARCH_VARIABLE)
     usual = [folder for folder in _SEARCHED_BY_HDF5 if os.path.isdir(folder)]
     folders = [*usual, *_of_netcdf4()] if given is None else given.split(os.pathsep)
     try:
         ours = str(plugin_path())
-    except UnsupportedError:  # whoever asks for the filter is told
+    except UnsupportedError:  # reported when the filter is used
         return
     os.environ[_SEARCH_VARIABLE] = os.pathsep.join([*(folder for folder in folders if folder not in ("", ours)), ours])
 
 
 def _of_netcdf4() -> list[str]:
-    """The folder of the filters that the package netCDF4 ships, if it is installed with them."""
+    """The folder of the filters shipped with the package netCDF4, if it is installed and has them."""
     found = importlib.util.find_spec("netCDF4")
     folders = [Path(folder) / "plugins" for folder in (found.submodule_search_locations or [])] if found else []
     return [str(folder) for folder in folders if (folder / "lib__nczhdf5filters.so").exists()]

@@ -14,7 +14,7 @@ from .arguments import ArchiveLike
 
 @dataclasses.dataclass(frozen=True)
 class Sections:
-    """Sizes in bytes of an archive's parts: codebook of the coder; index and payload before the lossless stage. With
+    """Sizes in bytes of an archive's parts: the coder's codebook; index and payload before the lossless stage. With
     predictor "spline" the header is a frame of a few bytes, and there is no codebook."""
 
     header: int
@@ -29,7 +29,7 @@ class ArchiveInfo:
 
     Attributes:
         version: format version: 1, or 2 if the predictor is "spline" or the mode "pw_rel".
-        kind: "tiled" (quantised and coded) or "raw" (stored unchanged, as coding would not have made it smaller).
+        kind: "tiled" (quantised and coded) or "raw" (stored unchanged, because coding would not have made it smaller).
         predictor, coder: "lorenzo" and "huffman", or "spline" and "rans"; None for raw archives.
         shape, dtype: of the field.
         mode: "abs", "rel" or "pw_rel"; "abs" for raw archives.
@@ -42,8 +42,8 @@ class ArchiveInfo:
         fill: the value that stands for "no data", or None.
         raw_bytes, archive_bytes: sizes of the field and of the archive.
         sections: sizes of the archive's parts.
-        tile_shape: extents of a full tile, with "spline" at the finest resolution; zeros for raw archives.
-        tiles: number of tiles, with "spline" of all resolutions.
+        tile_shape: extents of a full tile (with "spline" at the finest resolution); zeros for raw archives.
+        tiles: number of tiles (with "spline" at all resolutions).
         special: values stored as fill, or as NaN where there is no fill.
         out_of_range: quantisation codes beyond the alphabet.
         unpredictable: values stored verbatim.
@@ -90,7 +90,7 @@ class ArchiveInfo:
 
     @property
     def outliers(self) -> int:
-        """Codes and values that the coder has no symbol for: `out_of_range` + `unpredictable`."""
+        """Codes and values for which the coder has no symbol: `out_of_range` + `unpredictable`."""
         return self.out_of_range + self.unpredictable
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
 
     Args:
         archive: bytes, bytearray, memoryview, mmap or uint8 array that holds exactly the archive, or a one-dimensional
-            uint8 array on a CUDA device, of which no more than the header is copied to the host.
+            uint8 array on a CUDA device, from which only the header is copied to the host.
 
     Returns:
         An `ArchiveInfo`: shape, dtype, bound, ratio, outliers, sections and more.
@@ -123,11 +123,11 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
         CorruptArchiveError: not an archive, or a damaged one (only header and length are checked here; see `check`).
         ArchiveTooNewError: a newer format version.
         UnsupportedError: not an array of bytes.
-        DeviceError: of an archive on a device.
+        DeviceError: for an archive on a device.
     """
     source = device_memory.archive(archive)
     d = _native.inspect(device_memory.memory(source), device_memory.place(source))
-    # The attributes of a frozen dataclass are set one by one, which takes three times as long as all else here.
+    # A frozen dataclass sets its attributes one by one, which takes three times as long as all else here.
     info = object.__new__(ArchiveInfo)
     info.__dict__.update(
         version=d["version"],

@@ -27,7 +27,7 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
     """Every finite value of a chunk comes back within the bound; NaN, infinities and `fill` bit for bit.
 
     Args:
-        eb, mode: as in `cusz_core.compress`. What a mode relates to, such as the value range, is that of each chunk.
+        eb, mode: as in `cusz_core.compress`. Modes apply to each chunk by itself: the value range is the chunk's.
         options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`.
 
     Raises:
@@ -48,11 +48,11 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
                 it is contiguous, in C or in Fortran order; otherwise it is copied once.
 
         Returns:
-            An archive, of a field that has the chunk's values in the order in which they lie in memory: of a chunk in
-            Fortran order its axes are reversed. It has 4 dimensions where the chunk has more, and 1 where it has none.
+            An archive of a field with the chunk's values in memory order: for a chunk in Fortran order, the axes are
+            reversed. The field has 4 dimensions where the chunk has more, and 1 where it has none.
 
         Raises:
-            UnsupportedError: another type. (Of other byte order too, as those who decode are told no type.)
+            UnsupportedError: another type. (Other byte orders too, because the decoder is not told the type.)
             OutOfMemoryError: not enough memory.
         """
         chunk = ensure_ndarray_like(buf)
@@ -91,12 +91,12 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
         return out
 
     def get_config(self) -> dict[str, Any]:
-        """The codec's name and parameters, for JSON: `numcodecs.get_codec` makes an equal codec of it."""
+        """The codec's name and parameters, for JSON: `numcodecs.get_codec` makes an equal codec from it."""
         return {"id": self.codec_id, **chunks.configuration(self._parameters)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Cusz:
-        """The codec of a configuration; one that names no predictor has "lorenzo"."""
+        """The codec for a configuration; without a predictor there, it is "lorenzo"."""
         return cls(**chunks.options_of(config))
 
     def __repr__(self) -> str:

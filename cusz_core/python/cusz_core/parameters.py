@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Mode = Literal["abs", "rel", "pw_rel", "psnr", "ratio"]
-GOALS = ("psnr", "ratio")  #: Modes in which `eb` is not a bound: one is sought for it.
+GOALS = ("psnr", "ratio")  #: Modes in which `eb` is not a bound but a goal for which one is sought.
 Backend = Literal["auto", "cpu", "cuda"]
 Lossless = Literal["none", "zstd"]
 Predictor = Literal["lorenzo", "spline", "auto"]
@@ -95,10 +95,10 @@ class Parameters:
             rounded as a float is; a field of one value has range 0 and is stored exactly. (Both may lose the sign of a
             zero.) "pw_rel": |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes.
             Bounds too small for its arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives.
-            "psnr", "ratio": an absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the
-            archive states it and keeps it. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that no
-            bound up to the value range gives is a ParameterError. The search takes a few compressions, of a sample
-            first if the field has more than 2^21 values, on the CPU.
+            "psnr", "ratio": `eb` is a PSNR in dB or a ratio, and an absolute bound that gives it is sought; the
+            archive states and keeps this bound. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that
+            no bound up to the value range gives is a ParameterError. The search takes a few compressions, first of a
+            sample if the field has more than 2^21 values, on the CPU.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
         backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device; a
             host array is copied there. "cpu": on the CPU, for host arrays only. The archives are the same.
@@ -113,7 +113,7 @@ class Parameters:
             where they would be no shorter than the field, it makes those of "lorenzo". A field on a device is
             compressed there, except in the cases that docs/guides/python.md names; a field on the host is compressed on
             the CPU, whatever `backend` says.
-            "auto": "spline" where a sample of the field says that its archive is shorter, else "lorenzo"; `inspect`
+            "auto": "spline" where a sample of the field predicts that its archive is shorter, else "lorenzo"; `inspect`
             says which.
 
     Raises:
@@ -141,7 +141,7 @@ class Parameters:
         return Parameters, tuple(getattr(self, key) for key in TABLE)
 
     def of_archive(self) -> str:
-        """The parameters that an archive depends on, as text: the same text means the same archive."""
+        """The parameters that the archive depends on, as text: equal texts mean equal archives."""
         return ", ".join(f"{key}={getattr(self, key)!r}" for key, row in TABLE.items() if row.decides != WORK)
 
 
@@ -157,7 +157,7 @@ def is_legal(key: str, text: str) -> bool:
     return True
 
 
-#: Checks beyond the library's: for None, and for messages with examples in Python.
+#: Checks beyond the library's: they allow None, and their messages have examples in Python.
 _PYTHON_CHECKS: dict[str, Callable[[Any], Any]] = {
     "eb": arguments.error_bound,
     "threads": arguments.threads,
@@ -166,7 +166,7 @@ _PYTHON_CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 def _checked(row: Parameter, value: Any) -> Any:
-    """`value`, if it has the parameter's type in Python; the library checks whether it is legal."""
+    """Checks that `value` has the parameter's Python type and returns it; the library checks whether it is legal."""
     if check := _PYTHON_CHECKS.get(row.key):
         return check(value)
     if row.choices:

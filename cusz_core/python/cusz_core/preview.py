@@ -13,7 +13,7 @@ from . import _native, arguments, device_memory
 from .arguments import ArchiveLike
 from .errors import ParameterError
 
-#: So many leading bytes of an archive say which levels it has.
+#: How many leading bytes of an archive suffice to list its levels.
 MIN_PREFIX_BYTES = _native.MIN_PREFIX_BYTES
 
 
@@ -24,12 +24,12 @@ class Level:
     Attributes:
         number: of the level; 0 is the field.
         shape: its extents.
-        step: distance in the field from a value of the level to the next, along each dimension.
-        exact_cost: whether no finer level has to be read or decoded for it; never of an archive that has no levels,
-            besides 0. Of a shape: False.
-        needed_bytes: of the archive, from its first one, that decoding the level needs. If the prefix that was asked
-            ends before the archive's index: more than that prefix, and what the index needs. Of a shape: 0.
-        checksum: of the archive, as in `ArchiveInfo`. Of a shape: 0.
+        step: distance in the field between neighbouring values of the level, along each dimension.
+        exact_cost: whether no finer level has to be read or decoded for it. If the archive stores no levels, this is
+            True only for level 0, or for all if the field is constant. From a shape: False.
+        needed_bytes: how many leading bytes of the archive are needed to decode the level. If the prefix given ends
+            before the archive's index: more than that prefix, and what the index needs. From a shape: 0.
+        checksum: of the archive, as in `ArchiveInfo`. From a shape: 0.
     """
 
     number: int
@@ -50,18 +50,18 @@ def levels(archive: ArchiveLike, *, archive_bytes: int | None = None) -> tuple[L
 
     Each level has every second value of the one before along the last three dimensions that have more than one value
     left; the last one is a single value. Archives of the spline codec hold coarse levels first, so that their first
-    bytes are enough for one. Of others, level 0 apart, the whole archive is decoded.
+    bytes are enough for one. Other archives are decoded as a whole, whatever the level.
 
     Args:
         archive: as in `decompress`, or its first bytes: at least `MIN_PREFIX_BYTES`.
-        archive_bytes: the length of the whole archive; None: `archive` is that.
+        archive_bytes: the length of the whole archive; None: `archive` is the whole.
 
     Raises:
-        CorruptArchiveError: not an archive, or a damaged one. The head is verified if it is there as a whole.
+        CorruptArchiveError: not an archive, or a damaged one. The head is verified if all of it is there.
         ArchiveTooNewError: a newer format version.
         ParameterError: too few bytes, or more than `archive_bytes`.
         UnsupportedError: not an array of bytes.
-        DeviceError: of an archive on a device.
+        DeviceError: for an archive on a device.
     """
     first, number, _ = _level(archive, 0, archive_bytes)
     return (first, *(_level(archive, k, archive_bytes)[0] for k in range(1, number)))
@@ -74,7 +74,7 @@ def level_of(archive: ArchiveLike, level: int, *, archive_bytes: int | None = No
 
 
 def levels_of_shape(shape: Sequence[int]) -> tuple[Level, ...]:
-    """All levels of a field of this shape, the field first: `exact_cost` and `needed_bytes` are not known.
+    """All levels of a field of this shape, the field first. `exact_cost` and `needed_bytes` are not known.
 
     Raises:
         ParameterError: not one to four extents.
@@ -83,7 +83,7 @@ def levels_of_shape(shape: Sequence[int]) -> tuple[Level, ...]:
     extents = arguments.extents(shape, "shape")
     if not 1 <= len(extents) <= _native.MAX_NDIM:
         raise ParameterError(f"shape {extents} has {len(extents)} dimensions; 1 to {_native.MAX_NDIM} are accepted")
-    _native.max_archive_bytes(_native.F64, extents)  # its error says more
+    _native.max_archive_bytes(_native.F64, extents)  # it raises the better error message
     number = _native.level_of_shape(extents, 0)[0]
     found = [_native.level_of_shape(extents, k)[1:] for k in range(number)]
     return tuple(Level(k, of_level, step, False, 0, 0) for k, (of_level, step) in enumerate(found))
@@ -110,7 +110,7 @@ def decompress_level(
     threads: int | None = None,
     max_bytes: int | None = None,
 ) -> Any:
-    """A box of a level (None: all of it), as `decompress` and `decompress_box` give it."""
+    """A box of a level, or all of it if `start` is None, with the values of `decompress` and `decompress_box`."""
     source = device_memory.archive(archive)
     length, number, n_threads = _length(source, archive_bytes), _number(level), arguments.threads(threads) or 0
     found, _, dtype = _level(archive, number, archive_bytes)

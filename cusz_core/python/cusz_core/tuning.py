@@ -1,11 +1,11 @@
-"""Error bounds for those who know what they want of the result, but not which bound gives it.
+"""Error bounds for users who know what result they want, but not which bound gives it.
 
     tuned = find_bound(x, psnr=80)     # the largest bound found that keeps 80 dB
     tuned = find_bound(x, ratio=20)    # the smallest bound found that gives a ratio of 20
     for row in survey(x): ...          # what a few bounds give
 
-Bounds are tried on a sample of a large field, where ratio and PSNR come close to those of the whole. What `find_bound`
-returns has then been tried on the whole field, and `verify` has compared the result.
+For a large field, bounds are tried on a sample, whose ratio and PSNR are close to those of the whole. The bound that
+`find_bound` returns has been tried on the whole field, and the result checked as by `verify`.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ __all__ = [
 #: The bounds of a survey, as fractions of the value range.
 BOUNDS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
-#: The bound that is usual where nothing is known of a field, as a fraction of its value range; and the share of values
-#: of one sign that may be off by more than 10%.
+#: The usual bound for a field of which nothing is known, as a fraction of its value range; and the share of values that
+#: may be off by more than 10% in a field of one sign.
 USUAL, MANY = 1e-4, 0.01
-#: How far a mark for "no data" is from all other values, in their range; and one that is at most this share of all.
+#: How far a mark for "no data" is from all other values, in units of their range; a rare mark is at most this share.
 _RANGES_TO_MARK, _RANGES_TO_RARE_MARK, _RARE_MARK = 10, 1000, 1e-3
 #: The share of values that may have the other sign.
 _OTHER_SIGN = 0.01
 
-_SAMPLE = 1 << 20  # values of a sample at least
-_SAMPLED = 16  # of a large field, one value in so many
-#: Edges of the boxes of a sample, by the number of axes. Tiles of the Lorenzo codec are independent of each other,
-#: so many small boxes say most. With the spline codec a box is worse off than the field at each of its borders.
+_SAMPLE = 1 << 20  # minimum number of values in a sample
+_SAMPLED = 16  # one value of a large field in this many
+#: Edges of the boxes of a sample, by the number of axes. Tiles of the Lorenzo codec are independent of each other, so
+#: many small boxes represent the field best. The spline codec does worse at the borders of a box than inside the field.
 _SMALL_BOXES = ((16384,), (64, 64), (16, 32, 32), (1, 16, 32, 32))
 _LARGE_BOXES = ((65536,), (256, 256), (64, 64, 64), (4, 32, 32, 32))
 
-_FEW = 1 << 16  # values looked at to find out whether a field is evenly spaced
+_FEW = 1 << 16  # about how many values are examined to see whether they are evenly spaced
 
 
 class OutOfReachError(ParameterError):
@@ -91,16 +91,16 @@ class OutOfReachError(ParameterError):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a bound gives.
+    """The result of compressing with a bound.
 
     Attributes:
-        eb: the absolute bound, in the field's unit; the bound relative to every value if that was asked for.
-        relative: the absolute one as a fraction of the value range; NaN if the range is 0, or there is no absolute one.
+        eb: the absolute bound, in the field's unit; in mode "pw_rel" the bound relative to every value.
+        relative: the absolute bound as a fraction of the value range; NaN if the range is 0 or no bound is absolute.
         ratio: raw bytes over archive bytes.
         bit_rate: archive bits per value.
         psnr: in dB, as in `Verification`; infinite if every value is exact.
         max_error: largest |original - decoded|, in the field's unit.
-        share: of the field's values that were compressed to know this; 1: all of them. Less: an estimate.
+        share: fraction of the field's values that were compressed; 1: all of them. Less: an estimate.
         effects: what the bound does to small values.
     """
 
@@ -122,7 +122,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class TunedBound(Outcome):
-    """The bound that `find_bound` found, and what it gives.
+    """The bound that `find_bound` found, and its result.
 
     Attributes:
         archive: the whole field, compressed with this bound, and verified; None if only a sample was given.
@@ -136,11 +136,11 @@ class Sample:
     """Values that stand for a field.
 
     Attributes:
-        x: boxes of the field, one behind the other along the first axis; or the field itself.
+        x: boxes of the field, concatenated along the first axis or flattened (see `blocks`); or the field itself.
         size: values in an archive of the field. (Where every block of it gets an archive: values of a block.)
-        limits: value range of the field. `values` is the number in `x` that are finite and not fill.
-        share: of the field's values that are in `x`; 1: `x` is the field.
-        blocks: shapes of whole blocks of the field, one behind the other in a flat `x`, which get an archive each; ():
+        limits: value range of the field. `values` counts those in `x` that are finite and not fill.
+        share: fraction of the field's values that are in `x`; 1: `x` is the field.
+        blocks: shapes of the blocks that lie one after another in a flat `x`, each of which gets its own archive; ():
             `x` is compressed as one.
     """
 
@@ -155,7 +155,7 @@ class Sample:
         return self.share == 1 and self.size == self.x.size
 
     def parts(self) -> Iterator[NDArray[Any]]:
-        """What is compressed by itself."""
+        """The arrays that are compressed separately."""
         if not self.blocks:
             yield self.x
         end = 0
@@ -175,16 +175,16 @@ class Mark(NamedTuple):
 
 
 def sample(x: NDArray[Any], least: int | None = None, **options: Unpack[Options]) -> Sample:
-    """A sample of a field: the same values for the same field and parameters.
+    """A sample of a field, always the same for the same field and parameters.
 
     Args:
         x: numpy array as `compress` accepts it.
-        least: how many values it has at least; None: 2^20.
+        least: minimum number of values; None: 2^20.
         options: parameters of the compression; `predictor` decides how large the boxes are.
 
     Returns:
-        A `Sample`: of one value in 16, or the least number if that is more. A field of at most twice as many values is
-        its own.
+        A `Sample` of one value in 16, or of `least` values if that is more. A field of at most 2 * `least` values is
+        its own sample.
 
     Raises:
         UnsupportedError: a type or layout that is not accepted.
@@ -201,7 +201,7 @@ def sample(x: NDArray[Any], least: int | None = None, **options: Unpack[Options]
     box = box_shape(field.shape, predictor)
     n_boxes = math.ceil(max(least, field.size / _SAMPLED) / math.prod(box))
     boxes = [field[_slices(box_start(field.shape, box, number), box)] for number in range(n_boxes)]
-    # Lorenzo's tiles are independent of each other. Interpolation would cross from one box to the next.
+    # Lorenzo tiles are independent of each other, but interpolation would cross from one box to the next.
     blocks = () if predictor == "lorenzo" else (box,) * n_boxes
     parts = np.concatenate([part.reshape(-1) for part in boxes] if blocks else boxes)
     values = value_range(parts, special, threads=threads).values
@@ -215,15 +215,15 @@ def _host_field(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def box_shape(shape: Sequence[int], predictor: str = Parameters.predictor) -> tuple[int, ...]:
-    """Extents of the boxes in which a field of 1 to 4 dimensions, none of extent 1, is sampled. An axis that is shorter
-    than two boxes is taken whole, with the tiles at its end."""
+    """Extents of the boxes that sample a field of 1 to 4 dimensions, none of extent 1. An axis shorter than two boxes
+    is taken whole, including the tiles at its end."""
     edges = (_SMALL_BOXES if predictor == "lorenzo" else _LARGE_BOXES)[len(shape) - 1]
     return tuple(extent if extent < 2 * edge else edge for extent, edge in zip(shape, edges, strict=True))
 
 
 def box_start(shape: Sequence[int], box: Sequence[int], number: int) -> tuple[int, ...]:
-    """Where a box of a sample begins. However many there are, they are spread evenly (an additive recurrence with
-    powers of the root of r^(n+1) = r + 1), and not on a lattice that a periodic field could be in step with."""
+    """Where a box of a sample begins. Any number of boxes is spread evenly (an additive recurrence with powers of the
+    root of r^(n+1) = r + 1), but not on a lattice, which a periodic field could be in step with."""
     root = 2.0
     for _ in range(64):
         root = (1 + root) ** (1 / (len(shape) + 1))
@@ -236,9 +236,9 @@ def _slices(start: Sequence[int], box: Sequence[int]) -> tuple[slice, ...]:
 
 
 def likely_fill(found: Sample) -> Mark | None:
-    """A value that looks like a mark for "no data" which `fill` does not name: the smallest or the largest one, there
-    more than once, and farther from all others than ten times their range; a thousand times, if it is rare, as a peak
-    that several steps have is. None: there is none."""
+    """A value that looks like a mark for "no data" but is not `fill`, or None. It is the min or the max, occurs more
+    than once, and is farther from all other values than 10 times their range, or 1000 times if it is rare: a rare one
+    may be a peak that several steps share."""
     values = found.x[np.isfinite(found.x)]
     for mark in (values.max(), values.min()) if values.size else ():
         others = values[values != mark].astype(np.float64) / 2  # differences of halves do not overflow
@@ -253,7 +253,7 @@ def likely_fill(found: Sample) -> Mark | None:
 
 
 def has_one_sign(found: Sample) -> bool:
-    """Whether nearly all values have the same sign, as densities have but for a few undershoots."""
+    """Whether nearly all values have the same sign, as in densities with a few undershoots."""
     positive, negative = int((found.x > 0).sum()), int((found.x < 0).sum())
     return min(positive, negative) <= _OTHER_SIGN * (positive + negative)
 
@@ -264,12 +264,12 @@ def has_one_sign(found: Sample) -> bool:
 def survey(
     x: NDArray[Any] | Sample, bounds: Sequence[float] = BOUNDS, mode: Mode = "rel", **options: Unpack[Options]
 ) -> list[Outcome]:
-    """What each of a few bounds gives.
+    """Tries a few bounds.
 
     Args:
         x: a numpy array, as `compress` accepts it; or a `Sample`.
         bounds: as `compress` accepts them.
-        mode: "rel": they are fractions of the field's value range; "abs": in its unit; "pw_rel": fractions of every
+        mode: "rel": bounds are fractions of the field's value range; "abs": in its unit; "pw_rel": fractions of every
             value.
         options: further parameters, as for `compress`.
 
@@ -295,12 +295,12 @@ def survey(
 
 
 class SampleTrial(NamedTuple):
-    """What compressing a sample says of the field.
+    """What compressing a sample says about the field.
 
     Attributes:
-        archive_bytes: of an archive of the field.
-        squares: of the sample's errors; none if they were not compared.
-        decoded: the sample's values, of one dimension; None if they were not compared.
+        archive_bytes: estimated size of an archive of the field.
+        squares: of the sample's errors; empty if they were not compared.
+        decoded: the sample's decoded values, one-dimensional; None if they were not compared.
     """
 
     archive_bytes: int
@@ -309,7 +309,7 @@ class SampleTrial(NamedTuple):
 
 
 def try_bound(found: Sample, parameters: Parameters, *, compared: bool = True) -> SampleTrial:
-    """Compresses a sample, and compares the result, unless only its length matters.
+    """Compresses a sample and, with `compared`, also decompresses it and measures the errors.
 
     Raises:
         UnsupportedError, DeviceError, OutOfMemoryError: as `compress`.
@@ -338,12 +338,12 @@ def try_bound(found: Sample, parameters: Parameters, *, compared: bool = True) -
 
 
 def _try(found: Sample, parameters: Parameters, *, with_effects: bool = True) -> Outcome:
-    """What a bound gives for a sample, scaled to the field."""
+    """The result of a bound on a sample, scaled to the field."""
     archive_bytes, squares, decoded = try_bound(found, parameters)
     assert decoded is not None
     lowest, highest, values = found.limits
     return Outcome(
-        eb=0.0 if parameters.mode == "rel" else parameters.eb,  # of a field of equal values
+        eb=0.0 if parameters.mode == "rel" else parameters.eb,  # "rel" remains only if all values are equal
         relative=math.nan if parameters.mode == "pw_rel" else _relative(parameters.eb, lowest, highest),
         ratio=found.size * found.x.itemsize / archive_bytes,
         bit_rate=8 * archive_bytes / found.size if found.size else 0.0,
@@ -360,7 +360,7 @@ def _relative(eb: float, lowest: float, highest: float) -> float:
 
 
 def rounded(eb: float, digits: int, *, up: bool = False) -> float:
-    """A bound of so many significant decimal digits: not larger than `eb`, or with `up` not smaller."""
+    """`eb` rounded to this many significant decimal digits: down, or with `up` up."""
     return _native.rounded_bound(eb, digits, up)
 
 
@@ -370,25 +370,25 @@ def rounded(eb: float, digits: int, *, up: bool = False) -> float:
 def find_bound(
     x: NDArray[Any] | Sample, *, psnr: float | None = None, ratio: float | None = None, **options: Unpack[Options]
 ) -> TunedBound:
-    """Finds an absolute error bound by what it gives: a PSNR or a ratio.
+    """Finds an absolute error bound that gives a PSNR or a ratio.
 
     Bounds have three significant digits (up to six where the field's values are evenly spaced, such as integers), and
-    are at most its value range. PSNR and ratio are not quite monotone in the bound: what is found is within 0.5 dB or
-    4% of the goal if the search met such a bound, and nothing says that there is none beyond it. Of a field of more
-    than 2^21 values, a sample is searched first, and then corrected by what the whole field gives.
+    are at most its value range. PSNR and ratio are not quite monotone in the bound: the bound found is within 0.5 dB or
+    4% of the goal if the search met such a bound, and there may be a better one beyond it. For a field of more than
+    2^21 values, a sample is searched first, and the result is then corrected with the whole field.
 
-    `compress` with mode "psnr" or "ratio" makes the same archive; this function also says what it is like.
+    `compress` with mode "psnr" or "ratio" makes the same archive; this function also describes it.
 
     Args:
         x: a numpy array, as `compress` accepts it; or a `Sample`, for an estimate.
-        psnr: in dB, as in `Verification`, above 0: the largest bound found whose PSNR is not below it. 0 (lossless) if
-            there is no other.
-        ratio: above 1: the smallest bound found whose ratio is not below it.
+        psnr: in dB, as in `Verification`, above 0. The result is the largest bound found whose PSNR is not below it,
+            or 0 (lossless) if there is no other.
+        ratio: above 1. The result is the smallest bound found whose ratio is not below it.
         options: further parameters, as for `compress`.
 
     Returns:
-        A `TunedBound`. Its archive has been made of the whole field and verified, so it is known, not estimated, to
-        reach the goal (unless `x` is a `Sample`).
+        A `TunedBound`. Unless `x` is a `Sample`, its archive has been made from the whole field and verified, so it is
+        known, not estimated, to reach the goal.
 
     Raises:
         UnsupportedError, DeviceError, OutOfMemoryError: as `compress`.
@@ -405,7 +405,7 @@ def find_bound(
         raise OutOfReachError(f"ratio is {target:g}, but the field is empty")
     try:
         archive = compress_with(field, parameters)
-    except ParameterError as error:  # everything else has been checked
+    except ParameterError as error:  # all other parameters have been checked
         raise OutOfReachError(str(error)) from None
     checked, decoded = verified_and_decoded(field, archive, backend=parameters.backend, threads=parameters.threads)
     lowest, highest, _ = value_range(field, parameters.fill, threads=parameters.threads)
@@ -423,7 +423,7 @@ def find_bound(
 
 
 def _goal(psnr: float | None, ratio: float | None) -> tuple[float, bool]:
-    """What is wanted, and whether that is a PSNR."""
+    """The checked goal, and whether it is a PSNR."""
     if (psnr is None) == (ratio is None):
         raise ParameterError(f"psnr is {psnr} and ratio is {ratio}; exactly one of them must be given")
     if psnr is not None:
@@ -448,7 +448,7 @@ def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Paramete
     largest = _native.absolute_bound(1.0, lowest, highest) or abs(highest) or 1.0
     search = Search(target, is_psnr, largest, on_sample)
     exact = _exact_bound(found) if is_psnr else None
-    if exact and lowest == highest:  # only exactness gives a PSNR then
+    if exact and lowest == highest:  # only an exact result gives a PSNR then
         eb = exact if search.surplus(exact) >= 0 else 0.0
     else:
         eb = search.estimate()

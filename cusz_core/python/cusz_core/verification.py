@@ -17,18 +17,18 @@ from .errors import BoundError, ParameterError
 from .info import ArchiveInfo, inspect, json_value
 from .parameters import Backend
 
-_CHUNK = 1 << 16  # values compared at a time: what is made of them stays in the caches
+_CHUNK = 1 << 16  # values compared at a time, so that intermediate arrays stay in the caches
 
 
 class Effects(NamedTuple):
-    """What a bound does to values beside their own size: shares of those that are finite, not fill and not 0.
+    """The effects of a bound on values relative to their own size: shares of those that are finite, not fill and not 0.
 
-    A bound that is small beside a field's largest values may be large beside most of them.
+    A bound that is small compared with a field's largest values may be large compared with most of them.
 
     Attributes:
         to_zero: become 0.
         other_sign: change their sign.
-        off_1_percent, off_10_percent: are off by more than 1% and 10% of their own, those above among them.
+        off_1_percent, off_10_percent: are off by more than 1% and 10% of their own size, including those above.
     """
 
     to_zero: float = 0.0
@@ -42,7 +42,7 @@ class Effects(NamedTuple):
 
 
 def percent(share: float) -> str:
-    """A share in words that never call something nothing: "0", "<0.1%", "12%"."""
+    """Formats a share; only exactly 0 is printed as "0": "<0.1%", "12%"."""
     if 0 < share < 1e-3:
         return "<0.1%"
     if 0.995 <= share < 1:
@@ -92,7 +92,7 @@ class Verification:
 
 
 class Violations:
-    """Counts values that break the bound, and keeps the worst."""
+    """Counts the values that break the bound, and records the worst."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -118,16 +118,16 @@ def verify(
     value is eb * |d|; its sign must be kept, and zeros come back bit for bit.
 
     Args:
-        x: the original field, as `compress` accepts it. One on a device is copied to the host, where it is compared.
+        x: the original field, as `compress` accepts it. A field on a device is copied to the host and compared there.
         archive: its archive, as `decompress` accepts it.
-        backend: what decompresses it, as in `decompress`; the comparison is always made on the CPU.
+        backend: decompresses it, as in `decompress`; the comparison always runs on the CPU.
         threads: CPU threads; None as in `compress`.
 
     Returns:
         A `Verification`: largest error, PSNR, ratio.
 
     Raises:
-        BoundError: the bound is broken; its attributes tell where.
+        BoundError: the bound is broken; its attributes say where.
         ParameterError: `x` has a different shape or dtype from the archive.
         CorruptArchiveError, ArchiveTooNewError, UnsupportedError, OutOfMemoryError: as `decompress`.
     """
@@ -137,7 +137,7 @@ def verify(
 def verified_and_decoded(
     x: NDArray[Any] | DeviceArray, archive: ArchiveLike, *, backend: Backend = "auto", threads: int | None = None
 ) -> tuple[Verification, NDArray[Any]]:
-    """As `verify`, with the decoded values, of one dimension."""
+    """As `verify`, but also returns the decoded values as a one-dimensional array."""
     original = on_host(x)
     info = inspect(archive)
     if original.dtype != info.dtype or original.shape != info.shape:
@@ -180,7 +180,7 @@ def on_host(x: NDArray[Any] | DeviceArray) -> NDArray[Any]:
 
 
 def _bound_to_keep(info: ArchiveInfo, lowest: float, highest: float) -> float:
-    """The bound that values are held to: the archive's, or that of zeros beside missing values, which is 0.
+    """The bound that values are held to: the archive's, or 0 if all values besides missing ones are zero.
 
     Raises:
         BoundError: the archive's absolute bound is looser than the one requested.
@@ -212,7 +212,7 @@ def compare(
 
 
 class EffectsOfAll:
-    """Sums up what decoding has made of values, piece after piece."""
+    """Accumulates the effects of decoding, piece by piece."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(len(Effects._fields), np.int64)
@@ -240,7 +240,7 @@ class EffectsOfAll:
 
 
 def effects(original: NDArray[Any], decoded: NDArray[Any], fill: float | None) -> Effects:
-    """What decoding has made of values. Both arrays are one-dimensional and have the same dtype."""
+    """The effects of decoding. Both arrays are one-dimensional and have the same dtype."""
     found = EffectsOfAll()
     found.add(original, decoded, fill)
     return found.shares
@@ -269,7 +269,7 @@ def _compare(
         may_differ &= a.view(unsigned) != fill_bits
     if bound == 0:
         may_differ[:] = False
-    if is_pointwise:  # zeros are kept, and signs
+    if is_pointwise:  # zeros and signs are kept
         may_differ &= (a != 0) & (np.signbit(a) == np.signbit(b))
 
     if not may_differ.all():
@@ -300,13 +300,13 @@ def _compare(
 def _breaks_pointwise(
     left: NDArray[np.float64], right: NDArray[np.float64], bound: float, squares: SumOfSquares
 ) -> NDArray[np.bool_]:
-    """Whether |left - right| > bound * |left|, of values that are not 0."""
-    # Scaled by powers of two, which is exact, so that nothing below is subnormal, and nothing overflows.
+    """Whether |left - right| > bound * |left|, for values that are not 0."""
+    # Scaling by powers of two is exact, and keeps everything below from being subnormal or overflowing.
     scale = np.where(np.abs(left) < 2.0**-500, 2.0**500, np.where(np.abs(left) > 2.0**500, 2.0**-100, 1.0))
     with np.errstate(over="ignore", invalid="ignore"):
         error, limit = np.abs(left * scale - right * scale), bound * np.abs(left * scale)
         broken = ~(error <= limit) | ~np.isfinite(right)
-        unclear = np.abs(error - limit) <= 2.0**-50 * limit  # both are rounded
+        unclear = np.abs(error - limit) <= 2.0**-50 * limit  # both sides are rounded
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         shares = np.minimum(error / limit, 1.0)
     squares.largest_share = max(squares.largest_share, float(np.nanmax(shares, initial=0.0)))
@@ -327,18 +327,18 @@ def _exceeds_when_rounding_hides_it(
         rest = (left - (difference - subtrahend)) - (right + subtrahend)
         rest = np.where(difference < 0, -rest, rest)
         exceeds: NDArray[np.bool_] = ~(rest <= 0)
-    for i in np.flatnonzero(exceeds):  # few or none: confirmed in rational arithmetic
+    for i in np.flatnonzero(exceeds):  # few or none, so confirm them in rational arithmetic
         exceeds[i] = abs(Fraction(float(left[i])) - Fraction(float(right[i]))) > Fraction(bound)
     return exceeds
 
 
 class SumOfSquares:
-    """Sum of squared errors that neither overflows nor underflows, and the largest error; of those that are finite."""
+    """Sum of squared errors that neither overflows nor underflows, and the largest error; finite errors only."""
 
     def __init__(self) -> None:
         self.largest = 0.0
-        self.not_finite = 0  # how many are not: they are left out
-        self.largest_share = 0.0  # of the bound of its value; for bounds relative to every value
+        self.not_finite = 0  # number of other errors, which are left out
+        self.largest_share = 0.0  # largest error as a fraction of its value's bound; for pointwise bounds
         self.scaled_sum = 0.0  # in units of largest ** 2
 
     def add(self, errors: NDArray[np.float64]) -> None:
@@ -366,7 +366,7 @@ class SumOfSquares:
             self.scaled_sum += other.scaled_sum * (other.largest / self.largest) ** 2
 
     def psnr(self, lowest: float, highest: float, count: int) -> float:
-        """In dB, of `count` values between these; infinite if all are exact, NaN if only those are that were kept."""
+        """PSNR in dB, for `count` values in this range; infinite if all are exact, NaN if all errors are left out."""
         if self.scaled_sum == 0.0:
             return math.nan if self.not_finite else math.inf
         size, scale = scaled_range(lowest, highest)
@@ -378,7 +378,7 @@ class SumOfSquares:
 
 def scaled_range(lowest: float, highest: float) -> tuple[float, float]:
     """The size of a value range times a scale, and that scale: 1, or 1/2 where the size itself would overflow. (Not
-    always 1/2, as halves of subnormal numbers are rounded.)"""
+    always 1/2, because halving rounds subnormal numbers.)"""
     scale = 1.0 if math.isfinite(highest - lowest) else 0.5
     return highest * scale - lowest * scale, scale
 

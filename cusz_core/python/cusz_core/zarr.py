@@ -35,9 +35,9 @@ class CuszCodec(ArrayBytesCodec):
     infinities and `fill` bit for bit.
 
     Args:
-        eb, mode: as in `cusz_core.compress`. What a mode relates to, such as the value range, is that of each chunk.
-        options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`. Without
-            `fill`, it is the array's fill value if that is finite and not 0.
+        eb, mode: as in `cusz_core.compress`. Modes apply to each chunk by itself: the value range is the chunk's.
+        options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`. If `fill`
+            is not given, the array's fill value is used if it is finite and not 0.
 
     Attributes:
         parameters: all of them, as `Parameters`.
@@ -56,7 +56,7 @@ class CuszCodec(ArrayBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The codec of a configuration in an array's metadata; one that names no predictor has "lorenzo".
+        """The codec for a configuration in an array's metadata; without a predictor there, it is "lorenzo".
 
         Raises:
             ParameterError, TypeError: as the constructor.
@@ -64,14 +64,14 @@ class CuszCodec(ArrayBytesCodec):
         return cls(**chunks.options_of(data.get("configuration", {})))
 
     def to_dict(self) -> dict[str, Any]:
-        """Its name and configuration in an array's metadata."""
+        """The codec's name and configuration, for an array's metadata."""
         return {"name": "cusz", "configuration": chunks.configuration(self.parameters)}
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """The codec for an array.
 
         Raises:
-            UnsupportedError: an array of another type than float32 and float64.
+            UnsupportedError: an array of a type other than float32 and float64.
         """
         dtype = array_spec.dtype.to_native_dtype()
         if dtype.char not in "fd":
@@ -83,13 +83,13 @@ class CuszCodec(ArrayBytesCodec):
         if self.parameters.fill is not None or not math.isfinite(fill) or fill == 0:
             return self
         # Padding and missing values would count in the value range: with 1e20 among them, "rel" would keep nothing.
-        # 0, Zarr's default, is most often a value like others.
+        # 0, Zarr's default, is usually an ordinary value.
         evolved = type(self).__new__(type(self))
         object.__setattr__(evolved, "parameters", chunks.with_fill(self.parameters, fill))
         return evolved
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Not known beforehand: NotImplementedError, as Zarr expects."""
+        """The size is not known beforehand. Raises NotImplementedError, as Zarr expects."""
         raise NotImplementedError
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -117,5 +117,5 @@ class CuszCodec(ArrayBytesCodec):
 
 
 def _dtype(chunk_spec: ArraySpec) -> np.dtype[Any]:
-    """In native byte order: that of the array in memory is nothing that format 3 keeps."""
+    """The dtype in native byte order, because format 3 does not store the byte order of arrays in memory."""
     return chunk_spec.dtype.to_native_dtype().newbyteorder("=")

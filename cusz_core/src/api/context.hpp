@@ -1,4 +1,4 @@
-// What a context holds, and how calls of the C interface report failures.
+// The context, and how calls of the C interface report failures.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -26,7 +26,7 @@ struct cusz_context {
     void* stream = nullptr;
     cusz_allocator allocator{}; // if `allocate` is set
     cusz::Scratch scratch;
-    // Of calls with many blocks: contexts of further threads, and fields that lie on a device.
+    // For calls with many blocks: the contexts of further threads, and host copies of fields on a device.
     std::vector<std::unique_ptr<cusz_context, Destroy>> helpers;
     cusz::Buffer staging;
     std::string error;
@@ -34,7 +34,7 @@ struct cusz_context {
 
 namespace cusz {
 
-// Runs a call and turns what it throws into a status, and a message if that is not null.
+// Runs a call, and turns what it throws into a status and, if `message` is not null, a message.
 template <class Call>
 cusz_status reported(std::string* message, const Call& call) noexcept {
     const auto report = [&](cusz_status status, const char* text) {
@@ -67,7 +67,7 @@ cusz_status guarded(cusz_context* context, const Call& call) noexcept {
     return reported(context != nullptr ? &context->error : nullptr, call);
 }
 
-// The backend of a device, or, for host memory, of the current one.
+// The backend for a device; for host memory, for the current device.
 inline cuda::DeviceBackend& backend_on(cusz_context& context, int device) {
     if (!context.cuda) {
         context.cuda = cuda::make_backend();

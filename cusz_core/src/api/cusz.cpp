@@ -43,8 +43,8 @@ void put(char* to, std::size_t bytes, const std::string& text) {
     to[length] = 0;
 }
 
-// Copies a structure to a caller whose own has struct_bytes bytes: as much as fits, then 0 for members this library
-// does not know.
+// Copies a structure to a caller whose own has struct_bytes bytes: as much as fits, then 0 for members that this
+// library does not know.
 template <class Struct>
 void put(Struct* to, std::size_t struct_bytes, const Struct& from) {
     const std::size_t fitting = std::min(struct_bytes, sizeof from);
@@ -62,8 +62,8 @@ double as_double(cusz_dtype dtype, std::uint64_t bits) {
                              : std::bit_cast<double>(bits);
 }
 
-// Where memory resides, for a call with this backend. Asked once per call, as CUDA may answer differently after a
-// device failure. Throws DEVICE where CUDA cannot tell, unless the call uses the CPU alone.
+// Where memory resides, for a call with this backend. Queried once per call, because CUDA may answer differently after
+// a device failure. Throws DEVICE if CUDA cannot tell, unless the call uses only the CPU.
 int place_of(const void* pointer, const char* name, std::int32_t wanted) {
     const int device = cuda::device_of(pointer);
     if (device == cuda::unknown && wanted != CUSZ_BACKEND_CPU) cuda::fail_unknown(name);
@@ -93,7 +93,7 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
     return backend_on(context, on.device);
 }
 
-// What does the work of a call on a field of that size.
+// The workers of a call on a field of this size.
 Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t threads, const Layout& layout,
                     std::initializer_list<Source> all) {
     const int n = resolve_threads(threads, layout.bytes());
@@ -115,7 +115,7 @@ Frame parse(cusz_context& context, Source& archive, std::size_t archive_bytes) {
     return cusz::parse(copy, copy, archive_bytes);
 }
 
-// What works on a packed block's values.
+// The workers for the values of a packed block.
 Workers workers_for_packing(cusz_context& context, const Source& values) {
     return {backend_for(context, CUSZ_BACKEND_AUTO, {values}), *context.cpu, context.scratch, 1};
 }
@@ -127,7 +127,7 @@ const std::byte* packed(const void* block, std::size_t block_bytes) {
     return bytes;
 }
 
-// A box of what has this shape, without its memory.
+// A box of an array of this shape, without its memory.
 Selection selection(std::int32_t ndim, const std::uint64_t* shape, const std::uint64_t* start,
                     const std::uint64_t* count, const std::uint64_t* stride) {
     Selection box{.start = {}, .count = {}, .stride = {}, .field = nullptr};
@@ -313,7 +313,7 @@ namespace {
 void describe(cusz_context* context, const void* archive, std::size_t archive_bytes, cusz_info* info) {
     const std::size_t struct_bytes = info->struct_bytes;
     check_struct_bytes("info", struct_bytes, first_info_bytes, "set it to sizeof(cusz_info)");
-    // Without a context, an archive is taken to be in host memory if CUDA cannot tell.
+    // Without a context, the archive is assumed to be in host memory if CUDA cannot tell.
     Source from = source(archive, "archive", context != nullptr ? CUSZ_BACKEND_AUTO : CUSZ_BACKEND_CPU);
     if (from.on_device()) need(context, "context");
     const Frame outer =
@@ -397,7 +397,7 @@ std::size_t compress(cusz_context* context, const cusz_params* given, cusz_dtype
     const auto write = coding.mode == CUSZ_PW_REL                              ? write_pointwise
                        : coding.mode == CUSZ_PSNR || coding.mode == CUSZ_RATIO ? write_for_goal
                                                                                : write_archive;
-    const bool in_passing = coding.mode == CUSZ_ABS || coding.mode == CUSZ_REL; // the others code something else, too
+    const bool in_passing = coding.mode == CUSZ_ABS || coding.mode == CUSZ_REL; // other modes code other values, too
     if (in_passing) workers.range = range;
     const std::size_t bytes = write(workers, layout, coding, from, to);
     if (range != nullptr && !*range)
@@ -516,7 +516,7 @@ void check_level_info(const cusz_level* info) {
     check_struct_bytes("info", info->struct_bytes, first_level_bytes, "set it to sizeof(cusz_level)");
 }
 
-// The first bytes of an archive, on the host: those on a device are copied.
+// The first bytes of an archive, on the host; copied there from a device.
 Prefix prefix_of(cusz_context& context, const void* pointer, std::size_t bytes, std::size_t archive_bytes) {
     need(pointer, "prefix");
     const Source from = source(pointer, "prefix");

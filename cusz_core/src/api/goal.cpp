@@ -16,20 +16,20 @@ namespace cusz {
 namespace {
 
 constexpr std::uint64_t min_sample = 1 << 20; // values; a field of at most twice as many is its own sample
-constexpr std::uint64_t sampled = 16;         // of a large field, one value in so many
-constexpr std::uint64_t few_values = 1 << 16; // looked at to find out whether a field is evenly spaced
+constexpr std::uint64_t sampled = 16;         // of a large field, one value in 16 is sampled
+constexpr std::uint64_t few_values = 1 << 16; // examined to find out whether a field is evenly spaced
 constexpr std::size_t max_whole_trials = 8;   // fields that jump need more than one or two
-constexpr double psnr_margin = 1e-6;          // dB: whoever adds up the errors in another order must reach it, too
+constexpr double psnr_margin = 1e-6;          // dB: so that summing the errors in another order reaches the goal, too
 
-// A sum of squares below this may lack errors whose squares are too small for a double, far below the bound as they are.
+// A sum of squares below this may lack errors that are so far below the bound that their squares underflow.
 constexpr double least_sum = 1e-270;
 
 // Edges of a sample's boxes, by the number of dimensions, slowest first. Tiles of the Lorenzo codec are independent
-// of each other, so many small boxes say most. With the spline codec a box is worse off at each of its borders.
+// of each other, so many small boxes are most representative. The spline codec compresses worse at borders of boxes.
 constexpr std::uint64_t small_boxes[4][4] = {{16384}, {64, 64}, {16, 32, 32}, {1, 16, 32, 32}};
 constexpr std::uint64_t large_boxes[4][4] = {{65536}, {256, 256}, {64, 64, 64}, {4, 32, 32, 32}};
 
-// Values that stand for a field.
+// A sample of a field's values, or all of them.
 struct FieldSample {
     Layout layout;
     const void* values;
@@ -45,9 +45,9 @@ Layout without_ones(const Layout& layout) {
     return {layout.dtype, ndim, shape.data()};
 }
 
-// Boxes of a field, one behind the other along its slowest axis. However many there are, they are spread evenly (an
-// additive recurrence with powers of the root of r^(n+1) = r + 1), and not on a lattice that a periodic field could be
-// in step with.
+// Samples boxes of a field, stacked along its slowest axis. They are spread evenly, whatever their number (an additive
+// recurrence with powers of the root of r^(n+1) = r + 1), and not on a lattice, because a periodic field could be in
+// step with that.
 FieldSample sample_of(const Workers& workers, const Layout& whole_field, const Coding& coding, const void* field,
                       std::uint64_t n_valid) {
     if (whole_field.values <= 2 * min_sample) return {whole_field, field, n_valid, true};
@@ -88,7 +88,7 @@ auto with_values(cusz_dtype dtype, const void* field, const Use& use) {
     return dtype == CUSZ_F32 ? use(static_cast<const float*>(field)) : use(static_cast<const double*>(field));
 }
 
-// Some of a field's values, all of them within its range.
+// Some of the sampled values, all within the range.
 std::vector<double> some_values(const FieldSample& sample, const ValueRange& range) {
     std::vector<double> some;
     with_values(sample.layout.dtype, sample.values, [&](const auto* values) {
@@ -100,7 +100,7 @@ std::vector<double> some_values(const FieldSample& sample, const ValueRange& ran
     return some;
 }
 
-// Sum of the squared errors over eb^2. Values that differ are finite.
+// Sum of the squared errors, divided by eb^2. Values that differ are finite.
 double sum_of_squares(cusz_dtype dtype, const void* original, const void* decoded, std::uint64_t n, double eb) {
     return with_values(dtype, original, [&](const auto* a) {
         const auto* const b = static_cast<decltype(a)>(decoded);
@@ -110,7 +110,7 @@ double sum_of_squares(cusz_dtype dtype, const void* original, const void* decode
             double part = 0;
             for (std::uint64_t i = begin; i < std::min(begin + run, n); ++i) {
                 const double error = (static_cast<double>(a[i]) - static_cast<double>(b[i])) / eb;
-                part += std::abs(error) <= 1 ? error * error : 0; // not of NaN and infinities, which are kept
+                part += std::abs(error) <= 1 ? error * error : 0; // skips NaN and infinities, which are kept
             }
             sum += part;
         }
@@ -118,7 +118,7 @@ double sum_of_squares(cusz_dtype dtype, const void* original, const void* decode
     });
 }
 
-// The largest error of finite values.
+// The largest error among finite values.
 double largest_error(cusz_dtype dtype, const void* original, const void* decoded, std::uint64_t n) {
     return with_values(dtype, original, [&](const auto* a) {
         const auto* const b = static_cast<decltype(a)>(decoded);
@@ -130,7 +130,7 @@ double largest_error(cusz_dtype dtype, const void* original, const void* decoded
     });
 }
 
-// One field and what is sought for it.
+// One field, and the goal for it.
 struct Sought {
     const Workers& workers; // on the CPU
     Coding coding;          // with an absolute bound
@@ -146,9 +146,9 @@ struct Sought {
     struct Result {
         std::size_t bytes;
         double psnr;
-        std::size_t once; // of these bytes, those that do not grow with the field
+        std::size_t once; // the part of these bytes that does not grow with the field
     };
-    // Compresses and, if need be, compares.
+    // Compresses a field and, for a PSNR, decodes and compares it.
     Result compress(const Layout& layout, const void* field, std::uint64_t n_valid, double eb,
                     std::byte* archive) const {
         Result result{write_archive(workers, layout, with(eb), {field}, {archive}), 0, 0};
@@ -171,7 +171,7 @@ struct Sought {
     }
 
 private:
-    // sum: of squares over unit^2, more than 0.
+    // sum: of squared errors, divided by unit^2; more than 0.
     double psnr_of(double sum, double unit, std::uint64_t n_valid) const {
         const double half_range = range.max / 2 - range.min / 2;
         const double log_rmse = std::log10(unit) + 0.5 * std::log10(sum / static_cast<double>(n_valid));
@@ -183,7 +183,7 @@ private:
 [[noreturn]] void out_of_reach(const Goal& goal, const std::map<double, Tried>& tried) {
     const auto best = std::max_element(tried.begin(), tried.end(),
                                        [](const auto& a, const auto& b) { return a.second.ratio < b.second.ratio; });
-    std::ostringstream text; // with fewer digits
+    std::ostringstream text; // because fail() writes more digits
     text.imbue(std::locale::classic());
     text.precision(4);
     text << best->second.ratio << ", with the bound " << best->first;
@@ -191,7 +191,7 @@ private:
          " (none larger than its value range is tried)");
 }
 
-// Where the search begins: the bound according to the sample.
+// The bound that the search begins with, according to the sample.
 double first_bound(Search& search, const Goal& goal, const FieldSample& sample, const ValueRange& range) {
     if (!goal.is_psnr) return search.estimate();
     const double exact = exact_bound(some_values(sample, range), range.min, range.max).value_or(0);

@@ -15,7 +15,7 @@ namespace {
 static_assert(CUSZ_MIN_PREFIX_BYTES >= v2::max_logs_head_bytes && CUSZ_MIN_PREFIX_BYTES >= v2::max_head_bytes(0, 0) &&
               CUSZ_MIN_PREFIX_BYTES >= raw_header_bytes);
 
-// What an archive of the spline codec says before unit 0.
+// The head of an archive of version 2.
 struct Opened {
     std::size_t front_bytes = 0; // set with the front
     v2::Front front;
@@ -25,7 +25,7 @@ struct Opened {
     explicit Opened(const Prefix& prefix)
         : front(v2::read_front(prefix.span().first(std::min(prefix.bytes, v2::max_front_bytes)), front_bytes)) {}
     bool has_lattices() const { return front.kind == v2::Kind::spline && !front.has_zstd; }
-    // Of an archive of logarithms.
+    // The frame of an archive of logarithms.
     Frame logs(const Prefix& prefix) const {
         Frame frame = v2::read_logs(prefix.span(), prefix.archive_bytes, front, front_bytes);
         v2::verify_head(prefix.span().first(frame.header_bytes), front_bytes);
@@ -37,7 +37,7 @@ struct Opened {
     }
 };
 
-// Decodes every point of a box of a lattice, or of the field, whose points of the level are `stride` apart; keeps those.
+// Decodes all points of a box of a lattice, or of the field, and keeps those of the level, which are `stride` apart.
 template <class Read>
 void strided(const Workers& workers, const Layout& layout, const Selection& box,
              const std::array<std::uint64_t, CUSZ_MAX_NDIM>& stride, const Read& read) {
@@ -58,7 +58,7 @@ void strided(const Workers& workers, const Layout& layout, const Selection& box,
 // Where the archive of a frame's logarithms begins.
 std::size_t logs_begin(const Frame& frame) { return frame.header_bytes + frame.logs.archive_at; }
 
-// As much of that as there is. Throws CORRUPT.
+// That archive, as far as the prefix has it. Throws CORRUPT.
 Prefix logs_in(const Prefix& prefix, const Frame& frame) {
     const std::size_t begin = logs_begin(frame);
     for (auto at = static_cast<std::size_t>(frame.logs.signs_bytes); at < frame.logs.archive_at; ++at)
@@ -71,7 +71,7 @@ Prefix logs_in(const Prefix& prefix, const Frame& frame) {
          " of the archive's ", prefix.archive_bytes, " bytes (cusz_inspect_level)");
 }
 
-// From an archive that is there as a whole.
+// Reads a box of a level from a whole archive.
 void read_whole(const Workers& workers, const Prefix& archive, const Level& level, const Selection& box) {
     const Frame frame = parse(archive.data, archive.data, archive.archive_bytes);
     if (box.field == nullptr) return read_any_archive(workers, frame, {frame.body}, {});
@@ -160,7 +160,7 @@ void read_level(const Workers& workers, const Prefix& prefix, std::int32_t level
     of_needed.read_head(needed);
     const LatticeOfLevel at =
         lattice_of(of_needed.front, of_needed.head, of_needed.head_bytes, static_cast<std::size_t>(level));
-    needed.bytes = at.needed_bytes; // nothing behind is looked at
+    needed.bytes = at.needed_bytes; // what follows is ignored
     const bool is_dense = std::ranges::all_of(at.stride, [](std::uint64_t stride) { return stride == 1; });
     const auto decode = [&](const Selection& all) { engine.decode_lattice(needed, workers.threads, at.lattice, all); };
     if (is_dense || box.field == nullptr) return decode(box);

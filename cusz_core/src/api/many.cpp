@@ -1,4 +1,4 @@
-// Many blocks in one call of the C interface: threads take a block each.
+// Many blocks in one call of the C interface. Each thread compresses a block of its own.
 #include <cusz/cusz.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace cusz;
 
-// Blocks lie struct_bytes of the first one apart: a program may know fewer or more members than this library.
+// The blocks are struct_bytes of the first one apart: a program may know fewer or more members than this library.
 class Blocks {
 public:
     Blocks(cusz_block* first, std::uint64_t count) : first_(reinterpret_cast<std::byte*>(first)), count_(count) {
@@ -86,7 +86,7 @@ public:
     void compress_to(std::byte* archives) {
         std::byte* to = archives;
         for (std::uint64_t i = 0; i < blocks_.count();
-             ++i) { // each in as much memory as the longest possible one takes
+             ++i) { // each gets the memory that the longest possible archive takes
             blocks_[i].archive = to;
             to += max_archive_bytes(i);
         }
@@ -106,9 +106,9 @@ public:
     }
 
 private:
-    // On a device, a field of fewer values is done by the CPU: calls of kernels and waiting for them would take longer.
+    // Fields on a device with fewer values go to the CPU: launching kernels and waiting for them would take longer.
     static constexpr std::uint64_t min_device_values = std::uint64_t{1} << 17;
-    // So much memory of the host is taken for fields on a device at a time, or as much as one of them needs.
+    // Host memory for fields on a device at a time; more if a single field needs it.
     static constexpr std::uint64_t staging_bytes = std::uint64_t{1} << 26;
 
     Layout layout(std::uint64_t i) const { return {dtype_, ndim_, blocks_[i].shape}; }
@@ -129,7 +129,8 @@ private:
         is_staged_ = is_staged_ && device != cuda::unknown && layout.values < min_device_values;
     }
 
-    // Threads take a block each, unless there are too few blocks that are worth several threads, or a device does it.
+    // Each thread takes a block of its own, unless there are few blocks and they are worth several threads, or a device
+    // does the work.
     int threads_of_group() const {
         const int threads = resolve_threads(params_.threads, raw_bytes_);
         const bool is_shared_out = (is_on_host_ || is_staged_) && params_.backend != CUSZ_BACKEND_CUDA &&
@@ -137,12 +138,12 @@ private:
                                     resolve_threads(params_.threads, most_raw_bytes_) == 1);
         return is_shared_out ? static_cast<int>(std::min(static_cast<std::uint64_t>(threads), blocks_.count())) : 1;
     }
-    // A context for each thread: the caller's is number 0.
+    // Each thread has a context; thread 0 has the caller's.
     cusz_context& context_of(int thread) const {
         return thread == 0 ? context_ : *context_.helpers[static_cast<std::size_t>(thread) - 1];
     }
 
-    // Blocks from `first` on. Returns the first one that is left.
+    // Compresses blocks from `first` on. Returns the first one that is left.
     std::uint64_t compress_group(std::uint64_t first, FirstFailure& failure) {
         std::vector<const void*> fields;
         if (is_on_host_ || !is_staged_)
@@ -179,7 +180,7 @@ private:
         return status;
     }
 
-    // Fields from block `first` on, of which as many as are to be on the host at a time are copied there.
+    // The fields from block `first` on, as many as are to be on the host at a time. Copies those on a device.
     std::vector<const void*> on_host(std::uint64_t first) {
         std::uint64_t bytes = 0, end = first;
         for (; end < blocks_.count(); ++end) {

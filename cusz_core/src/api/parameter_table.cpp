@@ -26,10 +26,10 @@ struct Row {
     double cusz_params::* real = nullptr;
     std::int32_t cusz_params::* whole = nullptr;
     bool (*is_legal)(double) = is_any;              // of a number
-    std::int32_t cusz_params::* is_given = nullptr; // becomes 1 when it is set; for a parameter without a default
+    std::int32_t cusz_params::* is_given = nullptr; // for a parameter without a default: set to 1 with the value
 };
 
-// Names by number; the default is one of them.
+// A parameter with named values. names: by number; default_value: one of them.
 constexpr Row choice(std::int32_t cusz_params::* member, const char* key, const char* const* names,
                      const char* default_value, const char* legal, cusz_decides decides, const char* description) {
     return {.told = {key, description, legal, default_value, names, CUSZ_TYPE_CHOICE, decides}, .whole = member};
@@ -54,8 +54,8 @@ constexpr const char* backends[] = {"auto", "cpu", "cuda", nullptr};
 constexpr const char* lossless_stages[] = {"none", "zstd", nullptr};
 constexpr const char* predictors[] = {"lorenzo", "spline", "auto", nullptr};
 
-// Additions must have 0 for what was done before there were any: programs that do not know them have 0 in their place,
-// or nothing. What cusz_params_init sets may be another value.
+// In an added parameter, 0 must mean the behaviour without it: programs that do not know it have 0 in its place, or
+// nothing. cusz_params_init may set another value.
 constexpr Row table[] = {
     {.told = {"eb", "error bound; 0 is lossless", "an error bound (a finite number >= 0, such as 1e-3)", "0", nullptr,
               CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
@@ -112,7 +112,7 @@ void store(const Row& row, double value, cusz_params& params) {
     if (row.is_given != nullptr) params.*row.is_given = 1;
 }
 
-// Of ASCII alone, whatever the locale.
+// Treats only ASCII, whatever the locale.
 std::string lower_trimmed(std::string_view text) {
     constexpr std::string_view spaces = " \t\n\v\f\r";
     const std::size_t first = text.find_first_not_of(spaces);
@@ -123,7 +123,7 @@ std::string lower_trimmed(std::string_view text) {
     return result;
 }
 
-// A whole number or decimal fraction, independent of the locale that the application has set.
+// Parses an integer or a real number, whatever locale the application has set.
 template <class T>
 std::optional<double> parse_number(std::string number) {
     if (number.size() > 1 && number[0] == '+' && number[1] != '-') number.erase(0, 1);

@@ -15,7 +15,7 @@ inline constexpr int max_threads = 1024;
 // By number, from 0; nullptr after the last.
 const cusz_parameter* parameter_at(std::int32_t index);
 
-// Of a choice by its number; nullptr if there is none.
+// The name of a predictor; nullptr if the number is unknown.
 const char* predictor_name(std::int32_t predictor);
 
 cusz_params default_params();

@@ -28,7 +28,7 @@ int positive_variable(const char* name) {
     return value > 0 ? static_cast<int>(std::min<long>(value, max_threads)) : 0;
 }
 
-// SLURM's tasks of this step on this node, of a list such as "4(x2),3"; 0 if SLURM has not started it.
+// The number of tasks of this SLURM step on this node, from a list such as "4(x2),3"; 0 if SLURM did not start it.
 int tasks_of_slurm() {
     const char* text = std::getenv("SLURM_STEP_TASKS_PER_NODE");
     for (long node = positive_variable("SLURM_NODEID"); text != nullptr && *text != 0;) {
@@ -43,7 +43,7 @@ int tasks_of_slurm() {
     return 0;
 }
 
-// Ranks that a launcher (Open MPI, MPICH and Intel MPI, MVAPICH, HPE Cray's, SLURM) started on this node; 0 without one.
+// Ranks that a launcher (Open MPI, MPICH, Intel MPI, MVAPICH, HPE Cray's, SLURM) started on this node; 0 without one.
 int ranks_on_node() {
     for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
                              "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"})
@@ -70,9 +70,9 @@ void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_b
              " from ", first_bytes, " to ", max_struct_bytes, ": ", remedy);
 }
 
-// Members that the program does not know are 0, whatever their defaults: it gets what it always got. Anything after the
-// members known to this library must be 0: a program compiled with a newer header works as long as it uses nothing new,
-// and gets an error if it does.
+// Members that the program does not know are 0, whatever their defaults, so its results stay the same. Anything after
+// the members known to this library must be 0: a program compiled with a newer header works as long as it uses nothing
+// new, and gets an error if it does.
 cusz_params known_members(const cusz_params& given) {
     const std::size_t bytes = given.struct_bytes;
     check_struct_bytes("params", bytes, first_params_bytes, "call cusz_params_init first");

@@ -22,12 +22,12 @@ std::optional<LogScale> scale_of(cusz_dtype dtype, double eb, const ExponentRang
     return dtype == CUSZ_F32 ? log_scale<float>(eb, least, most) : log_scale<double>(eb, least, most);
 }
 
-// How logarithms are coded.
+// The coding of the logarithms.
 Coding coding_of_logs(const Coding& given, const Logs& logs, cusz_dtype dtype) {
     Coding coding = given;
     coding.mode = CUSZ_ABS;
     coding.eb = coding.eb_abs = logs.scale.bound;
-    coding.has_fill = true; // the special value, which is common, is a symbol then
+    coding.has_fill = true; // so that the special value, which is common, is a symbol
     coding.special = special_log_bits(logs.scale.dtype(dtype));
     return coding;
 }
@@ -38,7 +38,7 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
                             const Target& archive) {
     HostBackend& cpu = workers.cpu;
     Scratch& scratch = workers.scratch;
-    Backend& own = given.on_device() ? workers.backend : cpu; // where the field lies
+    Backend& own = given.on_device() ? workers.backend : cpu; // where the field resides
     const std::size_t bytes = static_cast<std::size_t>(layout.bytes());
     const auto write_raw = [&] {
         Coding exact = coding;
@@ -69,7 +69,7 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
     front.resize(v2::write_logs_head(layout, logs, front.data()));
     front.insert(front.end(), packed.begin(), packed.end());
     front.resize(front.size() + v2::logs_padding(front.size()));
-    // Their archive may take more than the field itself.
+    // The archive of the logarithms may be larger than the field.
     const std::size_t front_bytes = front.size();
     auto* const whole = scratch.inner.reserve<std::byte>(front_bytes + log_bytes + raw_header_bytes);
     std::byte* const inner = whole + front_bytes;
@@ -113,7 +113,7 @@ const std::uint64_t* read_signs(const Workers& workers, const Frame& frame) {
     return signs;
 }
 
-// The signs of a box of a level, as if that were a field of its own.
+// The signs of a box of a level, numbered as if the box were a field.
 std::vector<std::uint64_t> signs_of_level(const std::uint64_t* signs, const Layout& layout, const Level& level,
                                           const Selection& box, std::uint64_t values) {
     std::vector<std::uint64_t> picked(static_cast<std::size_t>((values + 63) / 64));
@@ -146,7 +146,7 @@ void read_any_archive(const Workers& workers, const Frame& frame, const Source& 
     const Frame inner = parse_logs(frame);
     const std::uint64_t* const signs = read_signs(on_cpu, frame);
     if (field.pointer == nullptr) return read_archive(on_cpu, inner, {inner.body}, {});
-    Backend& own = field.on_device() ? workers.backend : workers.cpu; // where the field lies
+    Backend& own = field.on_device() ? workers.backend : workers.cpu; // where the field resides
     const Workers there{own, workers.cpu, workers.scratch, workers.threads};
     const Target values = own.log_memory(field, static_cast<std::size_t>(inner.layout.bytes()));
     read_archive(there, inner, {inner.body}, values);

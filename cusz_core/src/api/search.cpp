@@ -15,14 +15,14 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double max_octaves = 60;          // bounds are sought from the largest one down to 2^-60 of it
 constexpr double first_octaves = 10;        // for a ratio, the search begins with 2^-10 of the largest bound
-constexpr int digits_of_bound = 3;          // of a bound that is found
+constexpr int digits_of_bound = 3;          // of the bounds that are tried
 constexpr int max_trials = 24;              // on a sample, for one search
 constexpr double psnr_within = 0.5;         // dB above the goal
 const double ratio_within = std::log(1.04); // above the goal
-constexpr double aim = 0.3;                 // of that: where a search aims
-const double narrow = std::log2(1.01);      // octaves: as far apart as bounds of three digits may be
+constexpr double aim = 0.3;                 // the surplus that a search aims at
+const double narrow = std::log2(1.01);      // octaves: the largest distance between adjacent bounds of three digits
 
-// Of a field that may be evenly spaced: different values at most, and steps over its range.
+// Limits for an evenly spaced field: the number of different values, and of steps over its range.
 constexpr std::size_t few_different = 1 << 12;
 constexpr double max_steps = 1e6;
 
@@ -32,15 +32,14 @@ double number(std::string_view text) {
     return value;
 }
 
-// The nearest number of so many significant digits, as text.
+// The nearest number with `digits` significant digits, as text.
 std::string rounded(double value, int digits) {
     std::array<char, 32> text{};
     return {text.data(), std::to_chars(text.begin(), text.end(), value, std::chars_format::scientific, digits - 1).ptr};
 }
 
-// The largest position found at which a function that falls, by and large, is not negative; `low` if none is. surplus:
-// the function; a position is good enough if it is 0 to 1 there. slope: how much it may fall from a position to the
-// next, for the first steps.
+// Finds the largest position at which `surplus`, a mostly falling function, is not negative; `low` if it finds none. A
+// position with a surplus from 0 to 1 is good enough. slope: for the first steps, how fast the function falls.
 double largest_position(const std::function<double(double)>& surplus, double start, double slope, double low,
                         double high) {
     double position = std::clamp(start, low, high);
@@ -81,7 +80,7 @@ double rounded_bound(double eb, int digits, bool up) {
     const std::string text = rounded(eb, digits);
     const double nearest = number(text);
     if (up ? nearest >= eb : nearest <= eb) return nearest;
-    // The next one, in units of the last digit; below 1.00, of a tenth of that.
+    // The next number, one unit of the last digit away; below 1.00, a tenth of that.
     const std::size_t e = text.find('e');
     std::string figures = text.substr(0, e);
     std::erase(figures, '.');
@@ -117,7 +116,7 @@ Search::Search(const Goal& goal, double largest, double smallest, Trial on_sampl
     high_ = goal.is_psnr ? 0 : octaves;
 }
 
-// Rounded to the side where the goal is reached.
+// Rounds to the side where the goal is reached.
 double Search::bound(double position) const {
     if (smallest_ > 0 && std::abs(position) >= std::max(-low_, high_)) return smallest_;
     const double eb = largest_ * std::exp2(-std::abs(position));
@@ -150,7 +149,7 @@ double Search::estimate() {
 
 std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless, std::size_t max_whole_trials) {
     std::optional<double> best;
-    double reached = -infinity, missed = infinity, stride = narrow; // positions; the best one reached
+    double reached = -infinity, missed = infinity, stride = narrow; // positions, and a distance of positions
     double eb = first;
     while (!on_whole_.contains(eb)) {
         const Tried tried = on_whole(eb);

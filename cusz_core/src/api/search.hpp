@@ -1,6 +1,6 @@
-// The search for an error bound that gives a PSNR or a ratio: which bounds are tried, and when it ends. What a bound
-// gives, the caller finds out: for one field (goal.cpp), or for blocks on many ranks, which all make the same search
-// with the same answers (the Python module compiles this file as well).
+// The search for an error bound that gives a PSNR or a ratio: which bounds are tried, and when it ends. The caller
+// finds out what a bound gives: for one field (goal.cpp), or for blocks on many ranks, which all make the same search
+// with the same answers (the Python module compiles this file, too).
 #pragma once
 
 #include <cstddef>
@@ -12,54 +12,54 @@
 
 namespace cusz {
 
-// What a bound gives. psnr: in dB; NaN if only the ratio is wanted.
+// The outcome of a bound. psnr: in dB; NaN if only the ratio is wanted.
 struct Tried {
     double psnr = std::numeric_limits<double>::quiet_NaN();
     double ratio = 0;
 };
 using Trial = std::function<Tried(double eb)>;
 
-// What is wanted: a PSNR in dB, or a ratio.
+// The goal: a PSNR in dB, or a ratio.
 struct Goal {
     double target = 0;
     bool is_psnr = false;
 
-    // By how much it is surpassed, as a multiple of what is let pass (0.5 dB, 4%); negative: it is missed.
+    // By how much a bound surpasses the goal, in multiples of the tolerance (0.5 dB, 4%); negative: it misses it.
     double surplus(const Tried& tried) const;
-    // Of the surplus in octaves of the bound, roughly: 6 dB, a ratio 20% higher.
+    // Rough change of the surplus per octave of the bound: 6 dB, or a ratio 20% higher.
     double slope() const;
 };
 
-// A bound of so many significant decimal digits: not larger than `eb`, or with `up` not smaller. eb > 0.
+// Rounds a bound to `digits` significant decimal digits: down, or with `up`, up. eb > 0.
 double rounded_bound(double eb, int digits, bool up);
 
-// A bound that keeps all values of a field whose values are few and evenly spaced, such as integers, where smaller
-// bounds do not. values: some of the field's, all of them within its range. Reorders them.
+// For a field of few, evenly spaced values, such as integers: a bound that keeps them all exact, where smaller bounds
+// do not. values: some of the field's values, all within its range.
 std::optional<double> exact_bound(std::vector<double> values, double lowest, double highest);
 
 class Search {
 public:
-    // on_sample: says what a bound gives for a sample; called once for a bound. smallest: 0: 2^-60 of the largest one.
+    // on_sample: tells what a bound gives for a sample; called once per bound. smallest: 0 for 2^-60 of the largest.
     Search(const Goal& goal, double largest, double smallest, Trial on_sample);
 
     // By how much a bound surpasses the goal on the sample.
     double surplus(double eb);
 
-    // The bound according to the sample. 0: no other gives the PSNR.
+    // The bound according to the sample; 0 if no other gives the PSNR.
     double estimate();
 
-    // Tries a bound on the whole, `first` to begin with, and corrects what the sample says until the goal is reached
-    // there and not surpassed by far; after `max_whole_trials`, a goal that is surpassed by far will do. lossless: 0
-    // may be tried if no other bound gives the PSNR. Returns the best bound; nothing if none reaches the goal. The last
-    // one tried may be another.
+    // Tries bounds on the whole data, beginning with `first`, and corrects what the sample says until the goal is
+    // reached and not far surpassed; after `max_whole_trials`, a far surpassed goal will do. lossless: 0 may be tried
+    // if no other bound gives the PSNR. Returns the best bound; nothing if none reaches the goal. The last one tried
+    // may be another.
     std::optional<double> find(const Trial& on_whole, double first, bool lossless, std::size_t max_whole_trials);
 
-    // What bounds gave.
+    // The outcomes of the bounds that were tried.
     const std::map<double, Tried>& on_sample() const { return on_sample_; }
     const std::map<double, Tried>& on_whole() const { return on_whole_; }
 
 private:
-    // A position is the number of octaves from the largest bound down to a bound, for a PSNR with its sign changed: the
+    // The position of a bound is the number of octaves from the largest bound down to it, negated for a PSNR. So the
     // goal is always the largest position at which the surplus is not negative.
     double bound(double position) const;
     double position(double eb) const;

@@ -38,8 +38,8 @@ std::size_t max_front_bytes() {
 
 namespace {
 
-// Of a compact archive, which is its own body. That of its head is verified if it is on the host, or else when it is
-// read.
+// Parses a compact archive. Its body is the whole archive (with logarithms, what follows the head). Verifies the
+// checksum of the head if the archive is on the host; otherwise this is done when the archive is read.
 Frame parse_compact(const void* header, const void* archive, std::size_t archive_bytes) {
     const std::span bytes(static_cast<const std::byte*>(header), std::min(archive_bytes, max_front_bytes()));
     std::size_t front_bytes = 0;
@@ -94,7 +94,7 @@ bool begins_compact(const void* header, std::size_t archive_bytes) {
         fail(CUSZ_ERROR_UNSUPPORTED,
              "archive of format version 0, from before the format was settled; this library reads "
              "versions 1 and 2: compress the field again");
-    if (version == 2) // which begins otherwise
+    if (version == 2) // revision 2 has another magic
         fail(CUSZ_ERROR_UNSUPPORTED, "archive of format version 2, revision 1, a draft of releases up to 0.2.0; this "
                                      "library reads version 1 and revision 2 of version 2: compress the field again");
     return false;

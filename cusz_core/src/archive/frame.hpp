@@ -1,6 +1,6 @@
-// The archive's frame: what all versions of the format share, and the dispatch to those that can be read
-// (format.md, sections 1, 2, 9). Each version's own header is in a separate file (v1.hpp), which a codec's row in
-// the registry names.
+// The archive's frame: what all versions of the format share, and the dispatch to the versions that can be read
+// (format.md, sections 1, 2, 9). Each version's own header is in a separate file (v1.hpp); a codec's row in the
+// registry names its functions.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -16,10 +16,10 @@
 namespace cusz {
 
 struct Codec;   // codec/codec.hpp
-struct Encoded; // there, too
+struct Encoded; // codec/codec.hpp
 
-// How the spline codec interpolates: numbers of curves and bounds (v2/frame.hpp), and the axes along which the lattices
-// 0, 1 and all others may be halved.
+// How the spline codec interpolates: the numbers of the curve and of the bounds (v2/frame.hpp), and masks of the axes
+// along which lattice 0, lattice 1 and all others may be halved.
 struct Interpolation {
     std::uint32_t curve = 1, bounds = 0;
     std::array<std::uint32_t, 3> axes{15, 15, 15};
@@ -28,7 +28,7 @@ struct Interpolation {
 
 // What the coding header of a tiled archive holds.
 struct Coding {
-    cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // asked for; which codec it became, Frame::codec says
+    cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // as requested; Frame::codec is the codec that was used
     cusz_lossless lossless = CUSZ_LOSSLESS_NONE;
     cusz_mode mode = CUSZ_ABS;
     int r = 0; // log2 of the number of direct magnitudes
@@ -40,7 +40,7 @@ struct Coding {
     Interpolation interpolation; // of the spline codec
 };
 
-// What an archive of logarithms begins with (docs/reference/format_v2.md, section 12).
+// The head of an archive of logarithms (docs/reference/format_v2.md, section 12).
 struct Logs {
     LogScale scale;
     double eb = 0; // relative to every value
@@ -56,30 +56,30 @@ struct Frame {
     Layout layout;
     cusz_kind kind;
     std::uint32_t payload_checksum;
-    const Codec* codec = nullptr; // of a tiled archive, as are the next three
+    const Codec* codec = nullptr; // this and the next three: of a tiled archive
     Coding coding{};
     std::vector<std::byte> model{};      // as stored
     std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the Lorenzo codec's model
     bool is_constant = false;            // a compact archive of a field whose values are all the same
-    bool has_logs = false;               // then the body is signs and an archive, and there is no codec
+    bool has_logs = false;               // the body is then signs and an archive, and there is no codec
     Logs logs{};
     std::size_t header_bytes = raw_header_bytes; // without the model
     const std::byte* body = nullptr;             // raw bytes, or the stored body
     std::uint64_t body_stored_bytes = 0;
 };
 
-// Bytes at the start of an archive that parse() may look at.
+// Bytes at the start of an archive that parse() may read.
 std::size_t max_front_bytes();
 
-// Reads and validates everything before the body. header: the archive, or if that is on a device, a copy of its first
-// max_front_bytes(). Throws CORRUPT, TOO_NEW.
+// Reads and validates everything before the body. header: the archive or, if that is on a device, a host copy of its
+// first max_front_bytes(). Throws CORRUPT, TOO_NEW.
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes);
 
-// Whether an archive of so many bytes is a compact one. Throws CORRUPT, TOO_NEW and UNSUPPORTED if it begins as none that
+// Whether an archive is a compact one. Throws CORRUPT, TOO_NEW or UNSUPPORTED if it does not begin like an archive that
 // this library reads.
 bool begins_compact(const void* archive, std::size_t archive_bytes);
-// The layout in the header of one that is not compact, of which no more than raw_header_bytes are looked at. No checksum
-// is verified. Throws CORRUPT.
+// The layout that the header of an archive that is not compact declares. Reads at most raw_header_bytes, and verifies
+// no checksum. Throws CORRUPT.
 Layout declared_layout(const void* header);
 
 // Writes the header of a raw archive.

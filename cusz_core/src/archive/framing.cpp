@@ -40,7 +40,7 @@ void pack(const Workers& workers, Encoded& encoded, const Target& body) {
     encoded.payload_checksum = workers.cpu.piece_checksum({packed}, stored, workers.threads, body);
 }
 
-// Undoes the lossless stage of a tiled archive, whose stored bytes are verified first.
+// Verifies the stored bytes of a tiled archive, then undoes its lossless stage.
 const std::byte* unpack(const Workers& workers, const Frame& frame) {
     check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
     const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
@@ -74,7 +74,7 @@ void copy_box(const Frame& frame, const Selection& box) {
     copy_points(frame.layout, frame.body + first * frame.layout.value_bytes(), stride, box);
 }
 
-// Whether a value is a zero with its sign bit set, and not the special pattern.
+// Whether any value is -0, unless that is the special pattern.
 template <class Bits>
 bool has_negative_zero(const void* values, std::uint64_t n, Bits special) {
     const auto* const bits = static_cast<const Bits*>(values);
@@ -82,14 +82,14 @@ bool has_negative_zero(const void* values, std::uint64_t n, Bits special) {
     return special != wanted && std::find(bits, bits + n, wanted) != bits + n;
 }
 
-// Whether a bound relative to their range is 0 because all values that are not missing are +0: these are exact with any
-// bound, as all that they are predicted from is 0, too.
+// Whether a relative bound is 0 because all values that are not missing are +0. Any bound then keeps them exact,
+// because everything that they are predicted from is 0, too.
 bool are_zeros(const Workers& workers, Backend& there, const Layout& layout, const Coding& coding,
                const Source& field) {
     if (coding.mode != CUSZ_REL) return false;
     const ValueRange range = there.value_range(layout.dtype, layout.values, field, coding.special, workers.threads);
     if (range.n_valid == 0 || range.min != 0 || range.max != 0) return false;
-    constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 22; // of a field on a device, which is rarely all zeros
+    constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 22; // copied from a device at a time
     for (std::uint64_t begin = 0; begin < layout.bytes(); begin += piece_bytes) {
         const std::uint64_t bytes = std::min(piece_bytes, layout.bytes() - begin);
         const void* piece = static_cast<const std::byte*>(field.pointer) + begin;
@@ -110,8 +110,8 @@ void set_smallest_bound(const Layout& layout, Coding& coding) {
     coding.step = 2 * coding.eb_abs;
 }
 
-// Field to archive of this codec. Nothing if it does not take the field, or would make the archive no shorter than a
-// raw one. coding: bound and step may be settled on the way.
+// Writes a field as an archive of this codec. Returns nothing if the codec does not take the field, or if the archive
+// would not be shorter than a raw one. coding: bound and step may be set on the way.
 std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, const Layout& layout, Coding& coding,
                                     const Source& field, const Target& archive) {
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1;

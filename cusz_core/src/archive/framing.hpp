@@ -10,11 +10,11 @@ namespace cusz {
 // Memory kept between calls.
 struct Scratch {
     Buffer unpacked; // a body before its lossless stage
-    Buffer field;    // one that lies on a device
+    Buffer field;    // copy of a field on a device
     Buffer inner;    // an archive that is part of another one, or only tried
-    Buffer signs;    // of bounds relative to every value
-    Buffer strided;  // points of which a level has some
-    // Of bounds sought for a goal:
+    Buffer signs;    // for bounds relative to every value
+    Buffer strided;  // decoded points, of which a level keeps some
+    // For the search for a bound:
     Buffer sample, decoded;
 
     std::size_t bytes() const {
@@ -28,25 +28,25 @@ struct Scratch {
     }
 };
 
-// What does the work of a call.
+// The backends and resources of a call.
 struct Workers {
     Backend& backend; // for wherever field and archive reside
-    HostBackend& cpu; // runs the lossless stage, and chooses for codecs
+    HostBackend& cpu; // runs the lossless stage, and choose() of the codecs
     Scratch& scratch;
     int threads;
-    std::optional<ValueRange>* range = nullptr; // gets that of a field which is compressed, if it is found on the way
+    std::optional<ValueRange>* range = nullptr; // gets the range of a compressed field, if it is found on the way
 };
 
-// Field to archive; `coding` provides predictor, mode, r, eb, special and the requested lossless stage. The target must
-// have room for a raw archive. Returns the archive's size in bytes. Throws DEVICE, MEMORY.
+// Compresses a field. `coding` provides predictor, mode, r, eb, special and the requested lossless stage. The target
+// must have room for a raw archive. Returns the archive's size in bytes. Throws DEVICE, MEMORY.
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
                           const Target& archive);
 
-// Archive to field; without a field, only the checksums are verified. body: the frame's body, and where it resides.
+// Decompresses an archive; without a field, only verifies the checksums. body: the frame's body, and where it resides.
 // Throws CORRUPT, DEVICE, MEMORY, and UNSUPPORTED for a lossless stage on a device.
 void read_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field);
 
-// Copies points that lie so many values apart along each dimension to where a box goes. layout: their type and dimensions.
+// Copies points that are `stride` values apart along each dimension to the memory of a box. layout: type and ndim.
 void copy_points(const Layout& layout, const std::byte* from, const std::array<std::uint64_t, CUSZ_MAX_NDIM>& stride,
                  const Selection& box);
 

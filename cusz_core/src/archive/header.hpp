@@ -44,7 +44,7 @@ inline std::uint32_t header_checksum(const void* archive, std::size_t bytes) {
 
 // Writes the header checksum to its place.
 inline void seal_header(void* archive, std::size_t bytes) {
-    put(archive, header_checksum_at, std::uint32_t{0}); // as the sum includes these bytes
+    put(archive, header_checksum_at, std::uint32_t{0}); // the sum reads these bytes
     put(archive, header_checksum_at, header_checksum(archive, bytes));
 }
 
@@ -52,16 +52,15 @@ inline void seal_header(void* archive, std::size_t bytes) {
 void write_common_header(void* archive, std::uint32_t version, const Layout& layout, cusz_kind kind,
                          std::uint32_t payload_checksum);
 
-// Which codec a tiled archive is of, beside its version.
+// With the version, these identify the codec of a tiled archive.
 inline constexpr std::size_t predictor_at = 48, coder_at = 49;
 
-// What the coding headers of tiled archives have in common: everything but how values are predicted and coded. Throws
-// CORRUPT.
+// The common part of the coding headers of tiled archives: all but how values are predicted and coded. Throws CORRUPT.
 void read_common_coding(const void* header, const Layout& layout, Coding& coding);
 void write_common_coding(void* archive, cusz_predictor predictor, cusz_coder coder, const Coding& coding);
 
-// Checks the sizes of the body and of its stored form. least: of the body before the lossless stage; it bounds the
-// field that a body can declare, and so the memory that a reader allocates for it. Throws CORRUPT.
+// Checks the sizes of the body and of its stored form. least: the smallest size of the body before the lossless stage.
+// It bounds the field that a body can declare, and so the memory that a reader allocates for it. Throws CORRUPT.
 void check_body_bytes(const Frame& frame, std::uint64_t least, std::uint64_t n_tiles);
 
 } // namespace cusz

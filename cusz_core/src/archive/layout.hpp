@@ -1,4 +1,4 @@
-// What an archive is of.
+// The type and shape of a field.
 #pragma once
 
 #include <cusz/cusz.h>

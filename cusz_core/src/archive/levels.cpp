@@ -8,10 +8,10 @@ namespace cusz {
 
 namespace {
 
-// All axes are halved in turn, as far as they can be.
+// Without masks: the axes are halved as far as they can be.
 Pyramid pyramid_of(const Layout& layout) { return {layout.ndim, layout.shape.data(), Interpolation{}.axes}; }
 
-// Calls use(d, a) for dimension d of a field and its axis a; those of a single point have none.
+// Calls use(d, a) for every dimension d and its axis a. Dimensions of extent 1 have no axis.
 template <class Use>
 void for_axes(const Layout& layout, const Use& use) {
     std::uint32_t axis = 0;

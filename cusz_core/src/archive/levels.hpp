@@ -1,5 +1,5 @@
-// Levels of a field: coarser versions of it that keep every second point again and again (cusz.h). Those of a field
-// follow from its shape alone; the lattices of an archive may keep more points, if some axes are not halved there.
+// Levels of a field: coarser versions, each with every second point of the one before (cusz.h). They follow from the
+// shape alone. The lattices of an archive may keep more points, because not all axes have to be halved there.
 #pragma once
 
 #include <array>
@@ -15,26 +15,26 @@ namespace cusz {
 // The first bytes of an archive.
 struct Prefix {
     const std::byte* data = nullptr;
-    std::size_t bytes = 0;         // that may be looked at
+    std::size_t bytes = 0;         // readable
     std::size_t archive_bytes = 0; // of the whole archive
 
     bool is_whole() const { return bytes == archive_bytes; }
     std::span<const std::byte> span() const { return {data, bytes}; }
 };
 
-// By dimension.
+// Extents of a level and distances between its points in the field, by dimension.
 struct Level {
     std::array<std::uint64_t, CUSZ_MAX_NDIM> shape{}, step{};
 };
-// An empty field has only itself.
+// An empty field has one level, itself.
 std::size_t n_levels(const Layout& layout);
 Level level_of(const Layout& layout, std::size_t level);
 
-// How an archive of the spline codec has a level.
+// Where an archive of the spline codec holds a level.
 struct LatticeOfLevel {
-    std::size_t lattice = 0;                                     // that is decoded
+    std::size_t lattice = 0;                                     // to decode
     std::array<std::uint64_t, CUSZ_MAX_NDIM> stride{1, 1, 1, 1}; // of the level's points in it, by dimension
-    bool is_exact = false;                                       // no lattice of other points is needed
+    bool is_exact = false;                                       // a lattice has exactly the points of the level
     std::size_t needed_bytes = 0;
 };
 LatticeOfLevel lattice_of(const v2::Front& front, const v2::Head& head, std::size_t head_bytes, std::size_t level);

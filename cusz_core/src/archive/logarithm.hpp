@@ -1,6 +1,6 @@
-// Fields as logarithms (format_v2.md, section 12): a bound relative to every value is an absolute one of its
-// logarithm (paper, section 2). Everything here is IEEE arithmetic and integers, so it gives the same bits everywhere,
-// and its errors are known, so that the bound holds by proof.
+// Fields as logarithms (format_v2.md, section 12): a bound relative to every value is an absolute bound on its
+// logarithm (paper, section 2). Everything here uses only IEEE arithmetic and integers, so it gives the same bits
+// everywhere, and its errors are known, so that the bound holds by proof.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -33,31 +33,31 @@ struct Digits {
 
 // How the values of one field become logarithms.
 struct LogScale {
-    int least = 0;     // exponent of the smallest value: its logarithms begin with 0
+    int least = 0;     // exponent of the smallest value, subtracted from all logarithms
     double bound = 0;  // absolute, of the logarithms
     bool wide = false; // f64 logarithms of f32 values
 
     std::size_t value_bytes(cusz_dtype dtype) const { return wide || dtype == CUSZ_F64 ? 8 : 4; }
     cusz_dtype dtype(cusz_dtype of_values) const { return wide ? CUSZ_F64 : of_values; }
 
-    // Zeros have a logarithm of their own below all others, and are what is below half of it.
+    // The logarithm that stands for zeros, below all others. Whatever is decoded below half of it is a zero.
     constexpr double zero() const { return -4 * bound; }
 };
 
-// A code of exactly V for a value whose logarithm is of no use: too large for the quantiser, so that it is stored
-// verbatim. Its mantissa holds `payload`.
+// A code in place of a logarithm, for a value that has no usable one. It is too large for the quantiser, so it is
+// stored verbatim. Its mantissa holds `payload`.
 template <class V>
 constexpr V verbatim_code(typename Digits<V>::Bits payload) {
     return std::bit_cast<V>((static_cast<typename Digits<V>::Bits>(Digits<V>::bias + 60) << Digits<V>::mantissa) |
                             payload);
 }
 
-// In place of the special value. No logarithm and no code equals it.
+// Stands for the special value. No logarithm and no code equals it.
 template <class V>
 inline constexpr V special_log = std::numeric_limits<V>::max();
 
-// Largest errors of log2_of and exp2_of: of the logarithm beyond its rounding, absolute; of the value, relative
-// (logarithms() of tests/core/core_test.cpp).
+// Largest errors of log2_of (absolute, beyond the rounding of the logarithm) and of exp2_of (relative to the value);
+// tested by logarithms() in tests/core/core_test.cpp.
 template <class V>
 inline constexpr double log_error = sizeof(V) == 4 ? 0x1p-22 : 0x1p-51;
 template <class V>
@@ -69,7 +69,7 @@ constexpr V log2_of(V value, V least) {
     using D = Digits<V>;
     using Bits = typename D::Bits;
     const Bits bits = bits_of(value);
-    // The exponent as a V, without a conversion from integers, which not every instruction set has.
+    // The exponent as a V, without a conversion from integers, because not every instruction set has one.
     const V biased = std::bit_cast<V>(bits_of(V(1) / std::numeric_limits<V>::epsilon()) | (bits >> D::mantissa));
     V exponent = biased - (V(1) / std::numeric_limits<V>::epsilon() + V(D::bias));
     V m = std::bit_cast<V>((bits & D::in_mantissa) | D::one);
@@ -112,7 +112,7 @@ constexpr T exp2_of(V logarithm, int least) {
              {479001600.0, 39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0})
             sum = sum * x + V(1 / k);
     }
-    // The power of 2 in two factors, as it may lie outside the normal numbers.
+    // The power of 2 in two factors, because it may lie outside the normal numbers.
     const auto n = static_cast<Bits>(bits_of(rounded) - bits_of(D::rounder)) + static_cast<Bits>(least);
     using Int = typename Traits<V>::Int;
     const auto half = static_cast<Bits>(static_cast<Int>(n) >> 1);
@@ -166,11 +166,11 @@ constexpr T value_of_log(V v, const LogScale& scale, typename Traits<T>::Bits sp
     return bits == bits_of(special_log<V>) ? std::bit_cast<T>(special) : value;
 }
 
-// The scale for a bound relative to values whose exponents lie between these; nothing if the arithmetic cannot keep it,
-// and the field has to be stored raw.
+// The scale for a bound relative to values with exponents from `least` to `most`; nothing if the arithmetic cannot keep
+// the bound, so that the field has to be stored raw.
 template <class T>
 constexpr std::optional<LogScale> log_scale(double eb, int least, int most) {
-    // Everything that is not the compressor's error: rounding of the logarithms, and both functions' errors.
+    // All errors besides the compressor's: rounding of the logarithms, and the errors of both functions.
     const auto spent = [&]<class V>(V) {
         const int octaves = static_cast<int>(std::bit_width(static_cast<unsigned>(most - least + 1))) - 1;
         double rounding = 1; // half a unit in the last place of the largest logarithm
@@ -178,8 +178,8 @@ constexpr std::optional<LogScale> log_scale(double eb, int least, int most) {
         const double narrowing = sizeof(T) < sizeof(V) ? 0x1p-24 : 0;
         return log_error<V> + rounding + 1.45 * (exp_error<V> + narrowing);
     };
-    // 1 + eb is rounded, and so are this logarithm and what is taken off it. No bound needs to be larger than 32:
-    // verbatim codes would not be stored verbatim, and 2^32 times a value is hardly an approximation.
+    // 1 + eb is rounded, and so are this logarithm and what is subtracted from it. The bound is at most 32: with a
+    // larger one, verbatim codes would not be stored verbatim, and 2^32 times a value is hardly an approximation.
     const double found = log2_of(1 + eb, 0.0);
     const double whole = std::min(found - found * 0x1p-50 - 0x1p-50, 32.0);
     LogScale scale{.least = least};

@@ -11,10 +11,10 @@ bool have_zstd();
 // One zstd frame of `bytes` bytes into `target`. Returns its size, or 0 if it would not be smaller than `bytes`.
 std::size_t zstd_pack(const void* data, std::size_t bytes, void* target, std::size_t capacity);
 
-// The size of what a frame was made from. Throws CORRUPT.
+// The unpacked size, as the frame states it. Throws CORRUPT.
 std::size_t zstd_unpacked_bytes(const void* data, std::size_t stored_bytes);
 
-// The inverse, to exactly `bytes` bytes. Throws CORRUPT.
+// The inverse of zstd_pack, to exactly `bytes` bytes. Throws CORRUPT.
 void zstd_unpack(const void* data, std::size_t stored_bytes, void* target, std::size_t bytes);
 
 } // namespace cusz

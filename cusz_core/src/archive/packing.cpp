@@ -38,16 +38,16 @@ std::size_t value_bytes_in_frame(const Tag& tag) {
     return 0;
 }
 
-// Of the bytes after the head, as in archives, plus what it does not cover: the size of a value in a frame, and how
-// many bytes there are beyond whole words.
+// Checksum of the bytes after the head, as in archives, plus what that does not cover: the size of a value in a frame,
+// and the number of bytes beyond whole words.
 std::uint32_t checksum_of(HostBackend& cpu, const std::byte* payload, std::size_t bytes, std::size_t value_bytes,
                           int threads) {
     const std::uint32_t sum = cpu.piece_checksum({payload}, bytes, threads, {});
     return sum + static_cast<std::uint32_t>(value_bytes + 16 * (bytes % 4));
 }
 
-// The first bytes of all values, then the second ones, and so on: zstd finds more in them, as integers of a field
-// differ mostly in their low bytes.
+// Writes the first bytes of all values, then the second ones, and so on. zstd compresses these better, because the
+// integers of a field differ mostly in their low bytes.
 template <std::size_t value_bytes>
 void regroup(const std::byte* values, std::size_t n, std::byte* groups) {
     constexpr std::size_t run = 4096; // values whose bytes stay in the cache

@@ -9,7 +9,7 @@
 
 namespace cusz {
 
-// Whether a block begins as packed ones do.
+// Whether a block begins like a packed one.
 bool is_packed(const std::byte* block, std::size_t block_bytes);
 
 // Writes `bytes` bytes of values of 1, 2, 4 or 8 bytes, behind a head of CUSZ_PACKED_OVERHEAD_BYTES, with the lossless

@@ -52,7 +52,7 @@ std::uint32_t axes_to_halve(const Extents& extent, std::uint32_t mask) {
 Extents extents_of(int ndim, const std::uint64_t* shape) { return Tiling::by_axis(ndim, shape, shape, 1); }
 
 Pyramid::Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed) {
-    Extents extent = extents_of(ndim, shape); // by axis of the field, as the following
+    Extents extent = extents_of(ndim, shape); // by axis of the field, like field_stride
     Extents field_stride = strides_of(extent);
     lattices.reserve(8); // mostly enough
     for (;;) {

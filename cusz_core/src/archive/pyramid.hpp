@@ -1,4 +1,4 @@
-// The pyramid of lattices of the spline codec, and how a lattice is cut into tiles (format_v2.md, section 2).
+// The spline codec's pyramid of lattices, and how a lattice is cut into tiles (format_v2.md, section 2).
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace cusz {
 
 inline constexpr std::uint32_t max_active_axes = 3;
 
-// By axis. In a Lattice the axes are numbered anew: the active ones first.
+// By axis. A Lattice numbers its axes itself, the active ones first.
 using Extents = std::array<std::uint64_t, 4>;
 
 // Edges of a tile and of a group, by the number of active axes, where the lattice is large enough.
@@ -24,7 +24,7 @@ constexpr std::array<std::uint32_t, 4> group_edges(std::uint32_t n_active) {
     return of[n_active];
 }
 
-// Extents of a field by axis: those of 1 dropped, axis 0 the fastest, missing ones 1.
+// Extents of a field by axis: extents of 1 are dropped, axis 0 is the fastest, missing axes have extent 1.
 Extents extents_of(int ndim, const std::uint64_t* shape);
 
 // One lattice. Axes are its own, the active ones first, unless said otherwise.
@@ -33,13 +33,13 @@ struct Lattice {
     std::array<std::uint32_t, 4> axis{}; // of the field, by axis of the lattice
     Extents extent{};
     Extents field_stride{};  // between its points in the field, in values
-    Extents stride{};        // between its points in an array of its own, which has the field's order of axes
+    Extents stride{};        // between its points in a dense array of the lattice, in the field's order of axes
     Extents coarse_stride{}; // the same in an array of the next coarser lattice
     std::array<std::uint32_t, 4> edge{};  // of a full tile
     std::array<std::uint32_t, 4> group{}; // edges of a group, in half coordinates
     Extents count{};                      // tiles along each axis
     std::uint64_t n_tiles = 0;
-    std::uint64_t first_tile = 0; // number, in the archive, of its first tile
+    std::uint64_t first_tile = 0; // number of its first tile in the archive
 
     constexpr std::uint64_t values() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
     constexpr bool is_active(std::size_t a) const { return a < n_active; }
@@ -56,7 +56,7 @@ struct LatticeTile {
     constexpr std::uint32_t points() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
 };
 
-// number: of a type that the lattice's number of tiles fits.
+// Number: a type that can hold the lattice's number of tiles.
 template <class Number>
 constexpr LatticeTile tile_of(const Lattice& lattice, Number number) {
     LatticeTile tile{};
@@ -76,8 +76,8 @@ using AxisMasks = std::array<std::uint32_t, 3>;
 
 // Lattice 0 is the field, the last one the top.
 struct Pyramid {
-    // Halved down to a single point, along three axes at a time: those of its mask, where they have more than one point,
-    // or else others.
+    // Halves the field down to a single point, along up to three axes at a time: the first of the lattice's mask that
+    // have more than one point or, if the mask has none, the first of all axes.
     Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed);
 
     std::vector<Lattice> lattices;
@@ -102,7 +102,7 @@ void for_points_of_box(const Extents& extent, const Extents& stride, const Use& 
             }
 }
 
-// Copies a box of points of a field, with these strides, to where they follow each other.
+// Copies a box of points with these strides into a dense array.
 template <class T>
 void gather_box(const T* from, const Extents& extent, const Extents& stride, T* to) {
     const std::uint64_t plane = extent[0] * extent[1], all = plane * extent[2] * extent[3];

@@ -9,7 +9,7 @@
 
 namespace cusz {
 
-// Quantised integers, bit patterns and limits of a type.
+// The integers, bit patterns and limits that belong to a floating-point type.
 template <class T>
 struct Traits;
 
@@ -41,7 +41,7 @@ constexpr typename Traits<T>::Bits bits_of(T value) {
 template <class T>
 constexpr std::size_t words_of = sizeof(T) / 4;
 
-// The special bit pattern: the fill value's, else that of the canonical NaN.
+// The special bit pattern: that of the fill value, or else of the canonical NaN.
 template <class T>
 typename Traits<T>::Bits special_pattern(bool has_fill, double fill) {
     const T cast = static_cast<T>(fill);
@@ -58,7 +58,7 @@ struct Quantiser {
     static constexpr Quantiser from_bound(double eb) {
         Quantiser quantiser;
         T e = eb >= static_cast<double>(Traits<T>::largest_e) ? Traits<T>::largest_e : static_cast<T>(eb);
-        if (static_cast<double>(e) > eb) // it was rounded up; the next smaller positive value is one less as an integer
+        if (static_cast<double>(e) > eb) // rounded up; the next smaller positive value is one less as an integer
             e = std::bit_cast<T>(bits_of(e) - 1);
         if (!(e >= std::numeric_limits<T>::min())) return quantiser;
         quantiser.e = e;

@@ -1,4 +1,4 @@
-// How a field is cut into tiles and a tile into significance masks (docs/reference/format.md, section 3).
+// Cuts a field into tiles, and a tile into the groups of its significance masks (docs/reference/format.md, section 3).
 #pragma once
 
 #include <algorithm>
@@ -20,11 +20,11 @@ struct TileBox {
     constexpr std::uint32_t rows() const { return edge[1] * edge[2] * edge[3]; }
 };
 
-// The shapes of tiles, before clipping, of fields of one, two and more dimensions: 4096, 64x64 and 8x16x32; any other
-// only where an extent is shorter than the tile's edge.
+// Shapes of tiles before clipping: line (4096), square (64x64) and box (8x16x32), for fields of one, two and more
+// dimensions. Others occur only where an extent is shorter than the edge of the tile.
 enum class TileShape { any, line, square, box };
 
-// Doubles a tile's edges, in turn, while it has room for that and the extents do (section 3, step 3).
+// Doubles the edges of a tile in turn, up to the extents, as long as it keeps to max_tile_values (section 3, step 3).
 void grow(std::array<std::uint32_t, 4>& tile, const std::array<std::uint64_t, 4>& extent);
 
 class Tiling {
@@ -59,11 +59,10 @@ public:
         }
         return box;
     }
-    // Rearranges `given`, one number per dimension of a field, slowest first, by axis; `rest` for axes that the field
-    // lacks.
+    // Reorders `given` (one number per dimension, slowest first) by axis. Axes that the field lacks get `rest`.
     static std::array<std::uint64_t, 4> by_axis(int ndim, const std::uint64_t* shape, const std::uint64_t* given,
                                                 std::uint64_t rest);
-    // Layers of tiles along the slowest axis: each is one contiguous run of tiles and of values.
+    // Layers of tiles along the slowest axis. Each is one contiguous run of tiles and of values.
     std::uint64_t layers() const { return count_[slowest()]; }
     std::uint64_t tiles_of_layer() const { return layers() == 0 ? 0 : n_tiles_ / layers(); }
     std::uint64_t first_value(std::uint64_t layer) const; // of a layer; for layer `layers()`, the end of the field

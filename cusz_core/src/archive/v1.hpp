@@ -18,7 +18,7 @@ inline constexpr std::size_t max_model_bytes = codebook_bytes(max_r);
 // Offsets of fields that are known only once all tiles are coded.
 inline constexpr std::size_t n_special_at = 104, n_out_of_range_at = 112, n_unpredictable_at = 120;
 
-// As a row of the registry has them (codec/codec.hpp); the model is the codebook.
+// For the codec's row in the registry (codec/codec.hpp); the model is the codebook.
 std::size_t model_bytes(const void* header);
 void read_header(const void* header, Frame& frame);
 void write_header(void* archive, const Layout& layout, const Encoded& encoded);

@@ -1,5 +1,5 @@
-// What a backend does for every codec: it knows where memory lies, and has an engine of each codec (codec.hpp). Each
-// instance belongs to one context.
+// What a backend does for every codec: it knows where memory resides, and has an engine for each codec (codec.hpp).
+// Each instance belongs to one context.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +23,23 @@ public:
     virtual ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                                    int threads) = 0;
 
-    // As a BoxReader, for a field.
+    // As a BoxReader (data.hpp) of this field.
     virtual const void* read_boxes(const Layout& layout, const Source& field, std::vector<TileBox>& boxes) = 0;
 
-    // Sums the checksum parts of `bytes` bytes cut into pieces, and copies the bytes to the target if there is one.
+    // The checksum of `bytes` bytes, by pieces (archive/checksum.hpp). Copies the bytes to the target if there is one.
     virtual std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads,
                                          const Target& target) = 0;
 
     // Range of the exponents of a field's values.
     virtual ExponentRange exponent_range(const Layout& layout, const Source& field, std::uint64_t special,
                                          int threads) = 0;
-    // Memory for logarithms where `near` lies, until the next call.
+    // Memory for logarithms, on the device of `near` or on the host; valid until the next call.
     virtual Target log_memory(const Source& near, std::size_t bytes) = 0;
-    // A field as logarithms (archive/logarithm.hpp), which lie where it does. signs: a bit for every value, on the
-    // host, written if there are any. Returns whether any value has one.
+    // Turns a field into logarithms (archive/logarithm.hpp) in the same memory space. signs: a bit for every value, on
+    // the host, written if any is set. Returns whether any is set.
     virtual bool to_logs(const Layout& layout, const Source& field, const LogScale& scale, std::uint64_t special,
                          int threads, const Target& logs, std::uint64_t* signs) = 0;
-    // And back. signs: null: none.
+    // The inverse. signs: null if none is set.
     virtual void from_logs(const Layout& layout, const Source& logs, const LogScale& scale, std::uint64_t special,
                            const std::uint64_t* signs, int threads, const Target& field) = 0;
 
@@ -50,7 +50,7 @@ public:
     virtual void release_scratch() = 0;
 };
 
-// Sets coding.eb_abs and coding.step, unless they are known; a step of 0 means that the field has to be stored raw.
+// Sets coding.eb_abs and coding.step unless they are known. A step of 0 means that the field has to be stored raw.
 inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding, const Source& field, int threads) {
     if (coding.step != 0) return;
     coding.eb_abs = coding.eb;
@@ -67,7 +67,7 @@ class HostBackend : public Backend {
 public:
     HostEngine& engine(const Codec& codec) override = 0;
 
-    // As from_logs, for a box of the field. logs: those of the box, one row after the other. signs: of the whole field.
+    // As from_logs, for a box of the field. logs: of the box, one row after the other. signs: of the whole field.
     virtual void from_logs_box(const Layout& layout, const void* logs, const LogScale& scale, std::uint64_t special,
                                const std::uint64_t* signs, int threads, const Selection& box) = 0;
 };

@@ -1,7 +1,7 @@
-// What a codec is: everything between a field and the part of an archive behind the common header. A codec is a frozen
-// triple of format version, predictor and coder, because these do not combine freely. Each has a folder beside this
-// file, with an engine for the CPU and perhaps one for devices, and a row in registry.cpp. framing.hpp puts archives
-// together and knows no codec by name.
+// A codec is everything between a field and the part of an archive behind the common header. It is a frozen triple of
+// format version, predictor and coder, because these do not combine freely. Each codec has a folder beside this file,
+// with an engine for the CPU and perhaps one for devices, and a row in registry.cpp. framing.hpp assembles archives and
+// knows no codec by name.
 #pragma once
 
 #include <cstddef>
@@ -21,46 +21,46 @@ namespace cuda {
 class Queue;
 }
 
-// What an engine has encoded: model and body are in place, and the header is written from this.
+// The result of encode(). The body is in place; model and header are written from this.
 struct Encoded {
     Coding coding;                // before the lossless stage
     std::vector<std::byte> model; // as the archive stores it, before the body
     std::uint32_t payload_checksum = 0;
 };
 
-// What does a codec's work on one backend. Its memory is kept between calls; each instance belongs to one context.
+// Does a codec's work on one backend. It keeps its memory between calls; each instance belongs to one context.
 class Engine {
 public:
     virtual ~Engine() = default;
 
     // Encodes a non-empty field with error bound coding.eb > 0. coding provides mode, r, eb and special, bound and step
-    // if they are known, and what choose() has settled. The body is written to `target` behind room for the model.
+    // if they are known, and what choose() has set. The body is written to `target`, behind space for the model.
     // Returns nothing if that takes more than `capacity` bytes or the bound requires a raw archive; the memory may have
     // been written to. range: if not null, gets the field's value range if that can be found on the way.
     virtual std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
                                           const Target& target, std::uint64_t capacity,
                                           std::optional<ValueRange>* range) = 0;
 
-    // Decodes a body, before whose lossless stage frame.coding.body_bytes were. Without a field, only the payload
-    // checksum is verified, provided it is taken over tiles. Throws CORRUPT.
+    // Decodes a body without its lossless stage, of frame.coding.body_bytes. Without a field, only verifies the payload
+    // checksum, if that is taken over tiles. Throws CORRUPT.
     virtual void decode(const Frame& frame, const Source& body, int threads, const Target& field) = 0;
 
     virtual std::size_t scratch_bytes() const = 0;
     virtual void release_scratch() = 0;
 };
 
-// On the CPU, a codec can also choose, and decode part of a field.
+// On the CPU, a codec can also make its choices, and decode a part of a field.
 class HostEngine : public Engine {
 public:
-    // Settles what the codec decides by itself, from boxes of the field, which may lie elsewhere; coding: with bound
-    // and step settled. Returns whether this codec is to be used: if coding.predictor is auto, another may do better.
+    // Sets what the codec decides by itself, from boxes of the field, which may be on a device. coding: bound and step
+    // are known. Returns whether to use this codec: if coding.predictor is auto, another may do better.
     virtual bool choose(const Layout& layout, Coding& coding, const BoxReader& read);
 
     // As decode, for a box of the field: tiles that do not meet it are verified, but not decoded.
     virtual void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
 
-    // Of compact archives alone: as decode_box, for a box of a lattice that lattice_of (archive/levels.hpp) tells, from as
-    // many bytes as are needed for it, whose head has been verified. Of finer lattices nothing is read or verified.
+    // Compact archives only: as decode_box, for a box of the lattice that lattice_of (archive/levels.hpp) found.
+    // prefix: at least the bytes needed for it, with a verified head. Finer lattices are neither read nor verified.
     virtual void decode_lattice(const Prefix& prefix, int threads, std::size_t lattice, const Selection& box);
 
     void decode(const Frame& frame, const Source& body, int threads, const Target& field) final {
@@ -68,10 +68,10 @@ public:
     }
 };
 
-// The tiles of a field, as cusz_inspect reports them.
+// The tiles of an archive, for cusz_inspect.
 struct TileGrid {
     std::uint64_t n = 0, index_bytes = 0;
-    std::uint64_t shape[CUSZ_MAX_NDIM] = {}; // of a full one
+    std::uint64_t shape[CUSZ_MAX_NDIM] = {}; // of a full tile
 };
 
 // A row of the registry.
@@ -80,37 +80,37 @@ struct Codec {
     cusz_predictor predictor;
     cusz_coder coder;
 
-    // Its archives begin with a frame of their own, which its engine writes and reads: to this file and to framing.hpp
-    // the whole archive is the body.
+    // The archives begin with their own frame, which the engine writes and reads: to this file and to framing.hpp, the
+    // whole archive is the body.
     bool is_compact = false;
 
-    bool chooses; // its engine's choose() has to be asked
+    bool chooses; // the engine's choose() has to be called
 
-    // Its header (archive/). model_bytes reads its size from the first header_bytes, and throws CORRUPT.
+    // The header (archive/). model_bytes reads the model's size from the first header_bytes, and throws CORRUPT.
     std::size_t header_bytes, max_model_bytes;
     std::size_t (*model_bytes)(const void* header);
     void (*read_header)(const void* header, Frame& frame);
     void (*write_header)(void* archive, const Layout& layout, const Encoded& encoded);
     TileGrid (*tiles)(const Layout& layout, const Coding& coding);
 
-    // Its engines. Without one for devices, the CPU's is used, and data on a device is copied.
+    // The engines. Without one for devices, the one for the CPU is used, and data on a device is copied.
     std::unique_ptr<HostEngine> (*on_cpu)(HostBackend& backend);
     std::unique_ptr<Engine> (*on_device)(cuda::Queue& queue, HostBackend& cpu);
 
-    std::size_t number() const; // of its row
+    std::size_t number() const; // of the row
 };
 
 // All codecs, in the order in which they are tried. The last one takes every field.
 std::span<const Codec> codecs();
 
-// Those that are tried, in this order, for what a caller asked for: the predictor's, and then the last one, as an
-// archive of another codec may turn out larger than the field. Throws UNSUPPORTED if no codec has the predictor.
+// The codecs to try, in this order, for a requested predictor: those that have it (auto: all), and then the last one,
+// because an archive of another codec may turn out larger than the field. Throws UNSUPPORTED if none has the predictor.
 std::vector<const Codec*> codecs_for(cusz_predictor predictor);
 
 // The codec of an archive. Throws CORRUPT if there is none.
 const Codec& codec_of(std::uint32_t version, unsigned predictor, unsigned coder);
 
-// That of compact archives.
+// The codec of compact archives.
 const Codec& compact_codec();
 
 } // namespace cusz

@@ -1,4 +1,4 @@
-// What codecs and backends work on: memory that a caller passes, boxes of fields, ranges of values.
+// The data that codecs and backends work on: memory passed by a caller, boxes of fields, ranges of values.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ struct Target {
     operator Source() const { return {pointer, device, name}; }
 };
 
-// Throws PARAMETER for memory on a device that is not aligned to so many bytes.
+// Throws PARAMETER if memory on a device is not aligned to `bytes`.
 inline void require_aligned(const Source& memory, std::size_t bytes) {
     if (memory.on_device() && reinterpret_cast<std::uintptr_t>(memory.pointer) % bytes != 0)
         fail(CUSZ_ERROR_PARAMETER, memory.name, " lies on a device and is not aligned to ", bytes, " bytes");
@@ -53,7 +53,7 @@ struct ValueRange {
     double min = 0, max = 0;
     std::uint64_t n_valid = 0;
 
-    // Widens it by the range of other values.
+    // Extends it by the range of other values.
     void add(const ValueRange& other) {
         if (other.n_valid == 0) return;
         min = n_valid == 0 || other.min < min ? other.min : min;
@@ -62,7 +62,7 @@ struct ValueRange {
     }
 };
 
-// Exponents of the smallest and the largest value; min > max: there is none.
+// Exponents of the smallest and the largest magnitude; min > max: there are no values.
 struct ExponentRange {
     int min = 0, max = -1;
 };
@@ -82,8 +82,8 @@ inline Selection whole(const Layout& layout, void* field) {
     return all;
 }
 
-// Makes boxes of a field readable on the host, until the next call, and sets where among the returned values they lie:
-// where they were, or copied, one after the other.
+// Makes boxes of a field readable on the host until the next call, and updates the boxes to where they are among the
+// returned values: at their places in the field, or copied one after the other.
 using BoxReader = std::function<const void*(std::vector<TileBox>& boxes)>;
 
 } // namespace cusz

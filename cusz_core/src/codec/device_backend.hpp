@@ -9,24 +9,24 @@
 
 namespace cusz::cuda {
 
-// A backend whose pointers may be of the host or of the device. Its work on the device goes to one stream, and has
-// ended when a call returns.
+// A backend whose pointers may point to host or device memory. Its device work goes to one stream, and is complete when
+// a call returns.
 class DeviceBackend : public Backend {
 public:
-    // Which device the following calls use. Throws DEVICE.
+    // Sets the device that the following calls use. Throws DEVICE.
     virtual void use(int device) = 0;
     virtual int current_device() = 0;
     // Copies from the device to the host.
     virtual void fetch(std::span<const Transfer> transfers) = 0;
     virtual void set_stream(void* stream) = 0;
-    // Scratch memory from the former one is given back first.
+    // Returns the scratch memory to the previous allocator first.
     virtual void set_allocator(const cusz_allocator* allocator) = 0;
-    // Who is told what has just been put on the stream, such as "make_book"; or null. scripts/bench/gpu_stages.cpp
-    // times the stages that way.
+    // The observer (or null) is told what has just been put on the stream, such as "make_book".
+    // scripts/bench/gpu_stages.cpp times the stages that way.
     virtual void observe(StageObserver observer) = 0;
 };
 
-// Throws DEVICE where the build has no CUDA, or this process no device.
+// Throws DEVICE if the build has no CUDA, or this process has no device.
 std::unique_ptr<DeviceBackend> make_backend();
 
 } // namespace cusz::cuda

@@ -1,4 +1,4 @@
-// A codec's engine on the CPU in place of one on a device: data on the device is copied.
+// Stands in for a codec's engine on a device: copies the data, and uses the engine on the CPU.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Building blocks of the kernels, which keep to a small part of CUDA: blocks, warps, shared memory, atomics.
+// Building blocks of the kernels, which use only a small part of CUDA: blocks, warps, shared memory, atomics.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,7 +38,7 @@ struct Array {
     }
 };
 
-// Threads of a block, where a kernel has no reason for others.
+// Threads of a block, unless a kernel has a reason for another number.
 inline constexpr std::uint32_t block_threads = 256, block_warps = block_threads / warp_lanes;
 
 __device__ inline std::uint32_t lane() { return threadIdx.x % warp_lanes; }
@@ -48,7 +48,7 @@ __device__ inline bool is_first_thread() { return threadIdx.x == 0; }
 __device__ inline float magnitude(float v) { return ::fabsf(v); }
 __device__ inline double magnitude(double v) { return ::fabs(v); }
 
-// Sums of all blocks; and of what they report, what has the lowest number: ~((number + 1) << 8 | what), initially 0.
+// add() sums over all blocks. report() keeps what has the lowest number: ~((number + 1) << 8 | what), initially 0.
 __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
     if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
 }
@@ -67,7 +67,7 @@ __device__ inline std::uint64_t warp_sum(std::uint64_t v) {
     return v;
 }
 
-// Adds the number of the lane that is d before this one, if there is one.
+// Adds v of the lane d before this one, if there is one.
 template <std::uint32_t d, class U>
 __device__ U plus_lane_before(U v) {
 #ifdef __CUDA_ARCH__ // the intrinsic withholds the predicate that says whether there is one

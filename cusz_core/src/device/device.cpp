@@ -24,9 +24,9 @@ unsigned long long libraries_loaded() noexcept {
     return count;
 }
 
-// The driver's cuPointerGetAttributes. The runtime's cudaPointerGetAttributes would make a context, of some hundred
-// megabytes, on the thread's current device, which is device 0 in a new thread, whatever device the process works on; and
-// a driver that is too old for this library knows its pointers all the same. Types and numbers are those of cuda.h.
+// The driver's cuPointerGetAttributes. The runtime's cudaPointerGetAttributes would create a context, of some hundred
+// megabytes, on the thread's current device, which is device 0 in a new thread, whatever device the process works on.
+// Even a driver that is too old for this library knows its pointers. Types and numbers are those of cuda.h.
 using PointerQuery = int (*)(unsigned n, const int* attributes, void** answers, unsigned long long pointer);
 constexpr int memory_type = 2, is_managed = 8, device_ordinal = 9; // attributes
 constexpr unsigned device_memory = 2;                              // a memory type
@@ -36,14 +36,14 @@ constexpr int success = 0, not_initialised = 3, deinitialised = 4, no_context = 
 #define CUSZ_CUDA_DRIVER "libcuda.so.1"
 #endif
 
-// Null if this process, or this library for an earlier device call, has not loaded the driver.
+// Null unless the driver is loaded, by this process or by this library for an earlier device call.
 PointerQuery pointer_query() noexcept {
     static std::atomic<PointerQuery> query = nullptr;
     static std::atomic<unsigned long long> looked_at = 0; // dlopen takes 20 microseconds to say no
     if (const PointerQuery known = query.load(std::memory_order_acquire); known != nullptr) return known;
     const unsigned long long now = libraries_loaded();
     if (looked_at.load(std::memory_order_relaxed) == now) return nullptr;
-    // It stays loaded, as it does where the runtime has loaded it.
+    // It stays loaded, as it does when the runtime has loaded it.
     if (void* const driver = dlopen(CUSZ_CUDA_DRIVER, RTLD_LAZY | RTLD_NOLOAD); driver != nullptr)
         query.store(reinterpret_cast<PointerQuery>(dlsym(driver, "cuPointerGetAttributes")), std::memory_order_release);
     looked_at.store(now, std::memory_order_relaxed);
@@ -73,7 +73,7 @@ int device_of(const void* pointer) noexcept {
     void* answers[] = {&type, &managed, &ordinal};
     switch (query(3, which, answers, reinterpret_cast<std::uintptr_t>(pointer))) {
     case success: return type == device_memory || managed != 0 ? ordinal : host;
-    // Nobody has memory of a device then: also in a forked child of a process that uses one, and as a process ends.
+    // There is no device memory then. Also in a forked child of a process that uses a device, and as a process ends.
     case not_initialised:
     case deinitialised: return host;
     case no_context: return device_by_runtime(pointer);

@@ -26,8 +26,8 @@ struct Device {
 inline constexpr std::uint32_t max_blocks_of_processor = 8;
 inline constexpr std::size_t max_devices = 64;
 
-// Allows a kernel of the current context as much shared memory as the device has: always that much, as another thread may
-// be launching with more. Not just once for a device: a context may be another one, or new, after cudaDeviceReset.
+// Allows a kernel of the current context as much shared memory as the device has: always all, because another thread
+// may be launching with more. Every time, because the context may be another one, or new after cudaDeviceReset.
 template <auto kernel>
 void allow_shared_memory(const Device& device, std::size_t shared_bytes) {
     constexpr std::size_t without_asking = 48 << 10;
@@ -53,7 +53,7 @@ int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t
     return blocks;
 }
 
-// As many blocks as run at once, or as there are parts of work if those are fewer.
+// As many blocks as run at once, or as there are parts of work if those are fewer or all_parts is set.
 template <auto kernel, class Arguments>
 void launch(const Arguments& arguments, std::uint32_t threads, std::size_t shared_bytes, std::uint64_t parts,
             bool all_parts, cudaStream_t stream) {

@@ -8,7 +8,7 @@ namespace cusz::cuda {
 
 namespace {
 
-constexpr std::size_t alignment = 256; // of what lies in pinned memory: transfers that begin anywhere are slower
+constexpr std::size_t alignment = 256; // of data in pinned memory: unaligned transfers are slower
 
 // Whether the device can copy from or to this memory directly: device or pinned memory.
 bool is_reachable(const void* pointer) {
@@ -42,7 +42,7 @@ void Staging::release() noexcept {
 void Staging::copy(void* target, const void* source, std::size_t bytes, cudaStream_t stream) {
     if (bytes == 0) return;
     const bool from_device = is_reachable(source), to_device = is_reachable(target);
-    constexpr std::size_t small = 64 << 10; // CUDA's own staging is as good
+    constexpr std::size_t small = 64 << 10; // up to here, CUDA's own staging is as good
     const Transfer all{target, source, bytes};
     if ((from_device && to_device) || bytes <= small) {
         CUSZ_CUDA(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream));

@@ -36,7 +36,7 @@ private:
 
 // Where device memory comes from: the caller's allocator, else CUDA's own pool. Stream-ordered.
 struct MemorySource {
-    cusz_allocator allocator{}; // if `allocate` is set
+    cusz_allocator allocator{}; // used if `allocate` is set
     cudaStream_t stream = nullptr;
 
     // Throws Error(MEMORY).
@@ -48,8 +48,8 @@ struct MemorySource {
             fail(CUSZ_ERROR_MEMORY, "out of memory: the allocator has no ", bytes, " bytes on the device");
         return memory;
     }
-    // No work on the memory is pending, as every call waits for its own. The stream that it was allocated on may no
-    // longer exist; the legacy one would wait for others, and may be captured.
+    // No work on the memory is pending, because every call waits for its own. The stream that it was allocated on may
+    // no longer exist; the legacy stream would wait for others, and may be captured.
     void release(void* memory, std::size_t bytes, cudaStream_t came_from) const noexcept {
         if (allocator.allocate == nullptr)
             static_cast<void>(cudaFreeAsync(memory, cudaStreamPerThread));
@@ -119,8 +119,8 @@ public:
     // target, source: either may be on the host. The copy is complete on return, except copies to the device, for which
     // later work on the stream waits.
     void copy(void* target, const void* source, std::size_t bytes, cudaStream_t stream);
-    // From the device to unpinned host memory. Many small ones do not take longer than one: the host waits for a buffer,
-    // not for each of them. Complete on return.
+    // From the device to unpinned host memory. Many small transfers take no longer than one: the host waits for a
+    // buffer, not for each of them. Complete on return.
     void fetch(std::span<const Transfer> transfers, cudaStream_t stream);
     std::size_t bytes() const { return pinned_[0] != nullptr ? 2 * piece_bytes : 0; }
     void release() noexcept;

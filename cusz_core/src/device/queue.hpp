@@ -1,4 +1,4 @@
-// Where a context's work on a device is done: one device, one stream, memory, and who watches. The backend and its
+// Where a context's work on a device is done: one device, one stream, memory, and an observer. The backend and its
 // engines share it.
 #pragma once
 
@@ -63,7 +63,7 @@ public:
         return value;
     }
 
-    // Gives memory back in the middle of a call, in which the stream may not yet have come to its allocation.
+    // Gives memory back in the middle of a call, when the stream may not have reached its allocation yet.
     template <class Buffers>
     void make_room(const Buffers& buffers) noexcept {
         static_cast<void>(cudaStreamSynchronize(stream()));

@@ -5,6 +5,6 @@
 
 namespace cusz::cpu {
 
-inline constexpr std::uint32_t lane_room = 16; // values and bytes of rows: room for a multiple of it
+inline constexpr std::uint32_t lane_room = 16; // rows of values or bytes have room for a multiple of it
 
 } // namespace cusz::cpu

@@ -1,4 +1,4 @@
-// Rows of values and of bytes as vectors of the instruction set, and what compilers do not make of loops by themselves.
+// Rows of values and of bytes as vectors of the instruction set, and what compilers do not vectorise by themselves.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline Marks first_lanes(std::uint32_t n) {
     return reinterpret_cast<Marks>(lanes < Marks{} + most);
 }
 
-// Four rows of four times four bytes: the fours that are in a column become a row.
+// Transposes a matrix of four rows and columns whose elements are four bytes each. apart: from row to row, in bytes.
 inline void transpose_fours(const std::uint8_t* from, std::size_t apart, Marks (&to)[4]) {
     typedef std::uint32_t Fours __attribute__((vector_size(16)));
     Fours row[4];
@@ -106,7 +106,7 @@ struct ByteLanes {
         const std::uint64_t first = ~std::uint64_t{0} >> (64 - std::min(count, std::uint32_t{n}));
         return (highest_bits(v) & first) != 0;
     }
-    // Bytes number `at` (below 16) of 16.
+    // bytes[at] for every byte of `at` (below 16).
     static Bytes look_up_16(const std::uint8_t* bytes, Bytes at) {
 #if defined(__AVX2__)
         return shuffled_16(repeated_16(bytes), at);
@@ -124,7 +124,7 @@ struct ByteLanes {
         return reinterpret_cast<Bytes>(_mm256_broadcastsi128_si256(part));
 #endif
     }
-    // Of each 16 bytes, number `at` % 16 (at: below 128).
+    // Within each 16 bytes: byte number `at` % 16 (at: below 128).
     static Bytes shuffled_16(Bytes bytes, Bytes at) {
 #if defined(__AVX512BW__)
         return reinterpret_cast<Bytes>(
@@ -134,7 +134,7 @@ struct ByteLanes {
             _mm256_shuffle_epi8(reinterpret_cast<__m256i>(bytes), reinterpret_cast<__m256i>(at)));
 #endif
     }
-    // By the highest bit of each byte.
+    // Bytes of `set` or of `clear`, by the highest bits of `by`.
     static Bytes chosen(Bytes by, Bytes set, Bytes clear) {
 #if defined(__AVX512BW__)
         return reinterpret_cast<Bytes>(_mm512_mask_blend_epi8(_mm512_movepi8_mask(reinterpret_cast<__m512i>(by)),
@@ -148,7 +148,7 @@ struct ByteLanes {
 #endif
 };
 
-// A table of 80 bytes, of which as many are looked up at a time as a vector holds.
+// A table of 80 bytes. A whole vector of them is looked up at a time.
 class ByteTable {
     using L = ByteLanes;
     using Bytes = typename L::Bytes;
@@ -160,7 +160,7 @@ public:
     explicit ByteTable(const std::uint8_t* bytes) {
         for (std::size_t i = 0; i < length / 16; ++i) part_[i] = L::repeated_16(bytes + 16 * i);
     }
-    // Bytes number `at`, below the length.
+    // The bytes at the indices `at`, which are below the length.
     [[gnu::always_inline]] Bytes operator[](Bytes at) const {
         const auto of = [&](std::size_t i) { return L::shuffled_16(part_[i], at); };
         const Bytes by_2 = at + at, by_4 = by_2 + by_2, by_8 = by_4 + by_4;
@@ -223,7 +223,7 @@ struct Lanes {
         else
             return shuffle<1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31>(a, b);
     }
-    // Every second of the values that are `step` apart, from the first one on, or the second one.
+    // Every second one of the values that are `step` apart (1 or 2), from the first one on or, if odd, from the second.
     template <std::size_t step>
     static Values every_second(const T* from, bool odd) {
         auto a = load<Values>(from), b = load<Values>(from + n);
@@ -258,7 +258,7 @@ struct Lanes {
         for (std::uint32_t i = 0; i < n; ++i) v[i] = static_cast<Int>(i);
         return v;
     }
-    // A bit for each lane, of all ones or zeros.
+    // A bit for each lane; lanes are all ones or all zeros.
     static std::uint32_t bits(Ints v) {
 #if defined(__AVX512F__)
         if constexpr (sizeof(T) == 4)
@@ -284,7 +284,7 @@ struct Lanes {
     // Numbers below 128 as bytes.
     static Narrow narrowed(Ints v) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
-        __m256i all = reinterpret_cast<__m256i>(v); // all their lower halves, in pairs within 128 bits
+        __m256i all = reinterpret_cast<__m256i>(v); // of 64-bit lanes: the lower halves, in pairs within 128 bits
         if constexpr (sizeof(T) == 8) all = _mm256_shuffle_epi32(all, 0x88);
         const __m128i low = _mm256_castsi256_si128(all), high = _mm256_extracti128_si256(all, 1);
         const __m128i words = sizeof(T) == 4 ? _mm_packs_epi32(low, high) : _mm_unpacklo_epi64(low, high);
@@ -302,7 +302,7 @@ struct Lanes {
     }
 };
 
-// As many signed bytes as there are lanes.
+// As many signed bytes as there are lanes, widened.
 template <class T>
 [[gnu::always_inline]] inline typename Lanes<T>::Codes widened_bytes(const std::uint8_t* at) {
     using Codes = typename Lanes<T>::Codes;
@@ -323,7 +323,7 @@ template <class T>
 #endif
 }
 
-// Makes one line of the values at its even and odd places: n of each, and up to a vector more.
+// Interleaves the values at even and odd places of a line: n of each, rounded up to whole vectors.
 template <class T>
 void interleave(const T* even, const T* odd, std::uint32_t n, T* line) {
     using L = Lanes<T>;

@@ -15,7 +15,7 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Rearranging lanes, for GCC 11, too, which has no __builtin_shufflevector. ----------------------------------------
+// Rearranging lanes, also with GCC 11, which has no __builtin_shufflevector. ---------------------------------------
 
 // The lanes of a and b that the numbers name; those of b come after those of a.
 template <int... from, class V>
@@ -32,8 +32,8 @@ template <int... from, class V>
 #endif
 }
 
-// Sets twice as wide a vector to all lanes of a, and those of b after them. (It is not returned, because functions that
-// return wider vectors than the instruction set's are warned of.)
+// Sets `wide`, a vector twice as wide, to the lanes of a and, after them, those of b. (It is not returned, because
+// compilers warn about functions that return wider vectors than the instruction set's.)
 template <class V, class Wide>
 [[gnu::always_inline]] inline void combine(V a, V b, Wide& wide) {
     static_assert(sizeof(Wide) == 2 * sizeof(V));
@@ -149,7 +149,7 @@ struct Vector {
 #endif
 
     // Replaces every lane by the sum of the lanes up to and including it; sets every lane of `last` to the last sum.
-    // Steps stay within 16 bytes where possible, as crossing them is slow.
+    // Steps stay within 16 bytes where possible, because crossing them is slow.
     static Lanes partial_sums(Lanes v, Lanes& last) {
         const Lanes zero{};
         if constexpr (bytes == 64) {

@@ -1,6 +1,6 @@
-"""Calls of ADIOS2: its errors (RuntimeError, ValueError and others) become those of this package.
+"""Calls to ADIOS2, whose errors (RuntimeError, ValueError and others) become errors of this package.
 
-Every call of ADIOS2 is in one of these, or its error is passed to `converted`.
+Every call to ADIOS2 is made within one of these functions, or its error is passed to `converted`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def import_adios2() -> Any:
 
 
 def converted(error: Exception, what: str) -> CuszError:
-    """An error that came of a call of ADIOS2, as one of this package; one that is already is returned as it is.
+    """Converts an error of an ADIOS2 call to one of this package; returns errors of this package unchanged.
 
     Args:
-        what: ADIOS2 did, for the message: "cannot open 'run.bp'".
+        what: follows "ADIOS2" in the message: "cannot open 'run.bp'".
     """
     if isinstance(error, CuszError):
         return error
@@ -45,10 +45,10 @@ def converted(error: Exception, what: str) -> CuszError:
 
 @contextlib.contextmanager
 def calling_adios2(what: str) -> Iterator[None]:
-    """Errors in the `with` block become those of this package.
+    """Errors in the `with` block become errors of this package.
 
     Args:
-        what: it cannot do if it fails: "open 'run.bp'".
+        what: follows "ADIOS2 cannot" in the message: "open 'run.bp'".
     """
     try:
         yield
@@ -59,7 +59,7 @@ def calling_adios2(what: str) -> Iterator[None]:
 
 
 def close_after(error: BaseException | None, close: Callable[[], object]) -> None:
-    """Calls `close`. If there is an error already, that is the one to be told: one of `close` is then a note of it."""
+    """Calls `close`. If there already is an `error`, a failure of `close` is only attached to it, as a note."""
     try:
         close()
     except Exception as failure:
@@ -88,10 +88,10 @@ def closing(close: Callable[[], object], path: str) -> Iterator[None]:
 
 
 def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | None:
-    """What ADIOS2 tells of a variable's blocks; None if it cannot.
+    """What ADIOS2 says about a variable's blocks; None if it cannot.
 
-    Minimum and maximum of integers of 8 bits come as characters, and ADIOS2's interface to Python fails if they are not
-    UTF-8 (2.12).
+    Minimum and maximum of 8-bit integers are returned as characters, and ADIOS2's Python interface (2.12) fails if they
+    are not UTF-8.
     """
     try:
         infos: list[dict[str, str]] = engine.blocks_info(name, step)
@@ -101,10 +101,10 @@ def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | Non
 
 
 def counts_of_blocks(variable: Any) -> list[tuple[int, ...]]:
-    """The extents of a variable's blocks, by their numbers, also where `blocks_info` fails; not where they lie.
+    """The extents of a variable's blocks, in the order of their numbers. Works even where `blocks_info` fails.
 
     Args:
-        variable: of the open step, or with a step selected. What block of it is selected changes.
+        variable: of the open step, or with a step selected. Its block selection changes.
     """
     counts: list[tuple[int, ...]] = []
     while True:

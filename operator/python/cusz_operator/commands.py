@@ -57,7 +57,7 @@ from .writing.goals import GOALS
 __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "REPORT", "VIEW"]
 
 _T = TypeVar("_T")
-_MAX_LINES = 20  # of a table or a list: of more, those that are alike share one
+_MAX_LINES = 20  # of a table or a list; if there are more, similar ones share a line
 
 
 def _add_all(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def _add_all(parser: argparse.ArgumentParser) -> None:
 
 
 def _listed(texts: Sequence[str], options: argparse.Namespace) -> Sequence[str]:
-    """Lines; if there are many, one for all that differ only in numbers."""
+    """The lines; if there are many, one for all that differ only in numbers."""
     return texts if options.all or len(texts) <= _MAX_LINES else in_short(texts)
 
 
@@ -148,7 +148,7 @@ def _config(options: argparse.Namespace) -> int:
 
 
 def _environment() -> str:
-    """What tells ADIOS2 where the plugin is, besides others that a site has."""
+    """The shell command that tells ADIOS2 where the plugin is, and keeps the folders of other plugins."""
     return f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(plugin_path()))}${{ADIOS2_PLUGIN_PATH:+:$ADIOS2_PLUGIN_PATH}}"
 
 
@@ -174,7 +174,7 @@ def _of_options(options: argparse.Namespace) -> list[configuration.OperatedVaria
 
 
 def _by_pattern(patterns: Sequence[str], goals: Sequence[_T]) -> dict[str, _T]:
-    """What each is given."""
+    """The goal of each pattern."""
     for pattern, count in Counter(patterns).items():
         if count > 1:
             raise UsageError(f"--variable {pattern} is given twice")
@@ -182,7 +182,7 @@ def _by_pattern(patterns: Sequence[str], goals: Sequence[_T]) -> dict[str, _T]:
 
 
 def _require_use(goals: Mapping[str, object], deciders: Mapping[str, str]) -> None:
-    """Refuses a pattern with a goal of its own that decides about nothing, because of others before it.
+    """Refuses a pattern that decides about no variable, if others decide differently about those that it stands for.
 
     Args:
         deciders: the pattern that decides, by variable.
@@ -194,7 +194,7 @@ def _require_use(goals: Mapping[str, object], deciders: Mapping[str, str]) -> No
 
 
 def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
-    """The variables of a run, with bounds chosen by samples; what these say is printed to standard error."""
+    """The variables of a run, with bounds chosen from samples; prints what the samples say to standard error."""
     patterns: list[str] = options.variable or []
     given = parameters_given(options)
     eb, mode = given.pop("eb", None), given.pop("mode", None)
@@ -229,8 +229,8 @@ def _of_other_levels(
     variables: Sequence[SampledVariable],
     options: argparse.Namespace,
 ) -> list[configuration.OperatedVariable]:
-    """What patterns with braces stand for besides what the run has, as levels that it did not reach: compressed as the
-    last variable that differs in numbers alone, with the bound that is given for the pattern, if there is one."""
+    """The names that patterns with braces stand for but the run lacks, such as levels that it did not reach. Each is
+    compressed like the last variable that differs only in numbers, with the bound of its pattern, if that has one."""
     there = {variable.name: variable for variable in variables}
     deciders = {variable.name: variable.chosen_by for variable in variables}
     others = []
@@ -283,7 +283,7 @@ def _bound_in_words(eb: float | None, mode: str) -> str:
 
 
 def _check_line(own: Sequence[CheckedVariable]) -> list[str]:
-    """Of variables that are alike: their names, sums of blocks, and ratios from the smallest to the largest."""
+    """A line for similar variables: their names, total numbers of blocks, and smallest and largest ratios."""
     ratios = sorted(v.ratio for v in own if v.ratio)
     said = " .. ".join(dict.fromkeys(map(cell, (*ratios[:1], *ratios[-1:]))))
     counts = [str(sum(v.blocks for v in own)), str(sum(v.compressed for v in own))]
@@ -397,7 +397,7 @@ _DIFF_COLUMNS = ("variable", "step", "values", "different", "largest", "of range
 
 
 def _diff_line(group: Sequence[Difference]) -> list[str]:
-    """A line for variables that are alike: with the numbers of the one that differs most."""
+    """A line for similar variables, with the numbers of the one that differs most."""
     one = _worst(group)
     names = [own.variable for own in group]
     more = f"{len(names)} variables" if len(names) > 1 else ""
@@ -416,8 +416,8 @@ def _diff_line(group: Sequence[Difference]) -> list[str]:
 
 
 def _worst(own: Iterable[Difference]) -> Difference:
-    """Of all steps of a variable: the one with most values beyond the bound, or the largest difference. Values that are
-    finite in one run alone are further apart than all others."""
+    """The difference with the most values beyond the bound, or else the largest one. Values that are finite in only one
+    run count as further apart than all others."""
     return max(own, key=lambda one: (not one.problem, one.beyond, one.finite_in_one, one.largest, one.different))
 
 
@@ -519,7 +519,7 @@ def _view(options: argparse.Namespace) -> int:
         print(view.half_blocks(fitting) if has_colours and has_blocks else view.characters(fitting))
     limits = picture.limits()
     is_complex = step.dtype(options.variable).kind == "c"
-    is_known = (stored >= 0).all() and not is_complex  # of which this is the real part alone
+    is_known = (stored >= 0).all() and not is_complex  # whose `stored` covers the real part only
     of_all = f" of {size(int(stored.sum()))}" if is_known else ""
     words = [
         f"{f'|{options.variable}|' if is_complex else options.variable} at step {number}",
@@ -548,7 +548,7 @@ def _inspect_directory(options: argparse.Namespace) -> int:
             variables = [] if options.blocks else inspect_variables(path, **selected, progress=tell)
     except CuszError:
         raise
-    except Exception as error:  # whatever ADIOS2 makes of a damaged directory
+    except Exception as error:  # ADIOS2 may raise anything for a damaged directory
         raise FailureError(f"{path} cannot be read: {error}") from None
     if options.json:
         of_blocks = [{key: embedding.json_value(value) for key, value in block.items()} for block in blocks]
@@ -562,7 +562,7 @@ def _inspect_directory(options: argparse.Namespace) -> int:
 
 
 def _print_blocks(path: Path, blocks: Sequence[Mapping[str, Any]]) -> None:
-    """Prints a line for every block; above it, what is the same for all. A single block has a line for every key."""
+    """Prints what all blocks have in common, and a line for every block. A single block gets a line for every key."""
     if not blocks:
         print(f"{path}: no blocks")
         return
@@ -642,7 +642,7 @@ def _ratio(ratio: float) -> str:
 
 
 def _asked(variable: VariableInfo) -> str:
-    """The bounds asked for, those of the same mode together."""
+    """The bounds asked for, grouped by mode."""
     bounds: dict[str, list[float]] = {}
     for own in variable.asked:
         mode = "unknown" if own is None else "lossless" if own.eb == 0 and own.mode not in GOALS else own.mode
@@ -694,7 +694,7 @@ def _remarks(variable: VariableInfo) -> list[str]:
     return remarks
 
 
-# ------------------------------------------------------------------------------------ parts of commands of the core
+# ------------------------------------------------------------------------------------- parts of the core's commands
 
 
 def _devices_of_ranks(options: argparse.Namespace) -> int:

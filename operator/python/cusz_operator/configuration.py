@@ -1,4 +1,4 @@
-"""Configuration files, by the names that programs use."""
+"""Configuration files, for programs."""
 
 from .configuring.files import OperatedVariable, check_engine, xml, yaml
 

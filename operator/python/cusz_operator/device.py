@@ -30,7 +30,7 @@ class Binding:
     """The device or cores that a rank uses.
 
     Attributes:
-        rank: in the communicator.
+        rank: in the communicator; without one, the rank on the node.
         node: name of the machine.
         node_rank, node_size: rank on the node, and number of ranks there.
         device: number of the CUDA device among those that this process sees; None: the CPU.
@@ -134,7 +134,7 @@ def device_map(comm: Any = None) -> list[Binding]:
         binding = bind_device(ranks.comm)
     try:
         ranks.agree(caught.error, "binding ranks to devices")
-        return comm.gather(binding) or []  # nothing on other ranks than 0
+        return comm.gather(binding) or []  # None on ranks other than 0
     finally:
         ranks.free()
 
@@ -151,7 +151,7 @@ def _make_current(device: int) -> None:
 
 
 def _tasks_of_slurm() -> int:
-    """SLURM's tasks of this step on this node, of a list such as "4(x2),3"; 1 if SLURM has not started it."""
+    """How many tasks this SLURM step has on this node, from a list such as "4(x2),3"; 1 if SLURM did not start it."""
     node = _from_environment(("SLURM_NODEID",), 0)
     for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
         node -= int(times or 1)

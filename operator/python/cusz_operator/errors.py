@@ -1,4 +1,4 @@
-"""The one error that `cusz_core.errors` does not have."""
+"""The one error that is not in `cusz_core.errors`."""
 
 from __future__ import annotations
 

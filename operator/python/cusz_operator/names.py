@@ -1,7 +1,7 @@
-"""Names of variables: patterns that stand for several, and many like ones in few words.
+"""Names of variables: patterns that stand for several names, and short forms of many similar names.
 
-A pattern stands for the variable of that very name, if there is one. Otherwise braces stand for what is listed in them,
-as in level{0..4}/{rho,u}, and * ? [...] for characters, as in file names.
+A pattern stands for the variable of exactly that name, if there is one. Otherwise braces stand for each item listed in
+them, as in level{0..4}/{rho,u}, and * ? [...] for characters, as in file names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Sequence
 from cusz_core.errors import ParameterError
 
 _BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|[^{}]*,[^{}]*)\}")
-_MAX_MEANT = 1000  # by one range of numbers
+_MAX_MEANT = 1000  # numbers in one range
 _MAX_NAMES = 50  # in an error message
 _NUMBER = re.compile(r"\d+")
-_MAX_LISTED = 4  # numbers with gaps between them; of more, the first and the last
+_MAX_LISTED = 4  # numbers with gaps between them; if there are more, only the first and the last are shown
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -25,7 +25,7 @@ def meant(pattern: str) -> tuple[str, ...]:
     """The patterns without braces that one with braces stands for.
 
     Raises:
-        ParameterError: a range of numbers that is not ascending, or of too many.
+        ParameterError: a range of numbers is descending, or has too many of them.
     """
     found = _BRACES.search(pattern)
     if found is None:
@@ -44,7 +44,7 @@ def has_wildcard(pattern: str) -> bool:
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a pattern stands for a name, unless it is the very name of another one."""
+    """Whether a pattern stands for a name, provided that it is not itself the name of another variable."""
     return name == pattern or any(fnmatch.fnmatchcase(name, one) for one in meant(pattern))
 
 
@@ -55,11 +55,11 @@ def standing_for(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def deciding(name: str, patterns: Collection[str], names: Collection[str]) -> str | None:
-    """The pattern that decides about a name where each has something to say: the very name, or the first that stands
-    for it; None if none does.
+    """The pattern that decides about a name if several stand for it: the name itself, or the first that stands for it;
+    None if none does.
 
     Args:
-        names: all that there are, as far as they are known: a pattern that is one of them stands for no other.
+        names: all known names. A pattern that is one of them stands for no other name.
     """
     if name in patterns:
         return name
@@ -67,13 +67,13 @@ def deciding(name: str, patterns: Collection[str], names: Collection[str]) -> st
 
 
 def chosen(patterns: Iterable[str] | None, names: Iterable[str], where: str) -> list[str]:
-    """The names that some pattern stands for, in their order; without patterns, all.
+    """The names that at least one pattern stands for, in their order; without patterns, all names.
 
     Args:
         where: what has these names, for the message of an error.
 
     Raises:
-        ParameterError: one stands for none.
+        ParameterError: a pattern stands for no name.
     """
     names = list(names)
     if patterns is None:
@@ -89,14 +89,14 @@ def chosen(patterns: Iterable[str] | None, names: Iterable[str], where: str) -> 
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in words, the first ones if there are many."""
+    """The names as a phrase; if there are many, the first ones."""
     rest = len(names) - _MAX_NAMES
     return ", ".join(names) if rest <= 0 else f"{', '.join(names[:_MAX_NAMES])} and {rest} more"
 
 
 def like(name: str, names: Iterable[str]) -> str:
     """A hint at similar names."""
-    import difflib  # here, as every rank of a simulation imports this module
+    import difflib  # here, because every rank of a simulation imports this module
 
     by_folded = {other.casefold().strip(): other for other in names}
     near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
@@ -104,13 +104,13 @@ def like(name: str, names: Iterable[str]) -> str:
 
 
 def numbered(text: str) -> str:
-    """A text without its numbers, which those of levels, species and components share."""
+    """A text with "#" for every number, so that the names of levels, species or components become the same."""
     return _NUMBER.sub("#", text)
 
 
 def in_short(texts: Iterable[str]) -> list[str]:
-    """Texts, those that differ only in numbers together: level{0..4}/rho. (In a text with several, not every
-    combination needs to be there.)"""
+    """The texts, with those that differ only in numbers merged: level{0..4}/rho. (If a text has several numbers, not
+    every combination need exist.)"""
     groups: dict[str, list[str]] = {}
     for text in texts:
         groups.setdefault(numbered(text), []).append(text)
@@ -118,7 +118,7 @@ def in_short(texts: Iterable[str]) -> list[str]:
 
 
 def together(texts: Sequence[str]) -> str:
-    """One text for some that differ only in numbers: level{0..4}/rho."""
+    """One text for several that differ only in numbers: level{0..4}/rho."""
     words = _NUMBER.split(texts[0])
     columns = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
     return "".join(word + numbers for word, numbers in zip(words, [*map(_in_braces, columns), ""], strict=True))

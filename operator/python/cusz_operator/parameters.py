@@ -35,7 +35,7 @@ def operator_parameters(
             (mode "rel") or of every value ("pw_rel"). 0 is lossless. Or a PSNR in dB ("psnr"), or a ratio ("ratio").
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of every *block*, because a plugin cannot
             communicate: blocks of different ranks have different bounds. "pw_rel": |d - d'| <= eb * |d|. "psnr",
-            "ratio": an absolute bound for every block, with which it has that PSNR or ratio.
+            "ratio": an absolute bound for every block, chosen so that it has that PSNR or ratio.
         order: "column" if ADIOS2 is used with column-major dimensions (Fortran).
         options: further parameters, by the names of `cusz_core.Parameters`.
 
@@ -63,7 +63,7 @@ def define_operator(
     order: Order | None = None,
     **options: Unpack[Options],
 ) -> adios2.Operator:
-    """Defines the operator in ADIOS2, which loads the plugin now, so that a missing one is an error here.
+    """Defines the operator in ADIOS2, which loads the plugin at once, so that a missing plugin is an error here.
 
     Args:
         adios: the `adios2.Adios` to define it in.
@@ -75,7 +75,7 @@ def define_operator(
 
     Raises:
         ParameterError: a value out of its legal range, or `adios` has an operator of this name already.
-        PluginError: ADIOS2 cannot load the plugin, or is of a version that it does not work with.
+        PluginError: ADIOS2 cannot load the plugin, or the plugin does not work with this version of ADIOS2.
     """
     parameters = operator_parameters(eb, mode, order=order, **options)
     folder = plugin_path()
@@ -100,15 +100,15 @@ def define_operator(
 #: ADIOS2's own parameters of an operation of type "plugin".
 _OF_ADIOS2 = ("pluginname", "pluginlibrary", "verbose")
 _BOUNDS = ("accuracy", "tolerance", "eb")
-_BLANKS = " \t\n\v\f\r"  # that the plugin drops
+_BLANKS = " \t\n\v\f\r"  # dropped by the plugin
 NO_BOUND = "no error bound is given (parameter 'accuracy'): blocks are stored raw"
 
 
 def parameter_problems(given: Mapping[str, str]) -> list[str]:
     """What the plugin will warn about in the parameters of an operation.
 
-    (As parse_parameters of parameters.cpp, and in its words. Of a PSNR or ratio that none can be, the plugin warns with
-    the first block.)
+    (Like parse_parameters in parameters.cpp, and in the same words. About an impossible PSNR or ratio the plugin warns
+    only at the first block.)
 
     Args:
         given: keys, in lower case as ADIOS2 passes them on, and values.

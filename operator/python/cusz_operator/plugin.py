@@ -36,15 +36,15 @@ _WAITING, _USED, _REFUSED = 0, 1, 2  # what became of a posted archive
 MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
 _EXTENTS_SET = 1  # CUSZ_OPERATOR_EXTENTS_SET
 _INTEGERS = 256  # CUSZ_OPERATOR_INTEGERS
-_MAX_NAME_BYTES = 1023  # of a variable that cusz_operator_capture_begin takes
+_MAX_NAME_BYTES = 1023  # longest variable name that cusz_operator_capture_begin takes
 _SetExtents = ctypes.CFUNCTYPE(ctypes.c_int32)
 
 
 def plugin_path() -> Path:
     """The folder of libcusz_operator.so, for ADIOS2_PLUGIN_PATH.
 
-    That of this package; if the package was installed without the plugin, the first folder of ADIOS2_PLUGIN_PATH that
-    contains it.
+    This package's own folder; if the package was installed without the plugin, the first folder of ADIOS2_PLUGIN_PATH
+    that contains it.
 
     Raises:
         PluginError: it is not found.
@@ -86,7 +86,7 @@ class Found(NamedTuple):
     errors: list[str]
 
 
-# Tries what ADIOS2 tries, in the same order, in a separate process: there may be several copies.
+# Tries what ADIOS2 tries, in the same order; in a separate process, because there may be several copies.
 _SEARCH = """
 import ctypes, json, os, sys
 
@@ -123,12 +123,12 @@ print(json.dumps([*found(), errors]))
 
 
 def found_by_adios2() -> Found:
-    """Which plugin ADIOS2 loads in a program of this environment that does not import this package.
+    """The plugin that ADIOS2 loads in this environment, in a program that does not import this package.
 
     Raises:
         PluginError: a library that is found cannot be loaded without ending the process.
     """
-    import subprocess  # here, as every rank of a simulation imports this module
+    import subprocess  # here, because every rank of a simulation imports this module
 
     command = [sys.executable, "-I", "-S", "-c", _SEARCH, PLUGIN_LIBRARY, _SEARCHED_BY_OTHERS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -148,7 +148,7 @@ class PutRange(NamedTuple):
     Attributes:
         range: minimum and maximum of the block's values, of its type.
         put_count: extents selected when the block is put, of one element or two.
-        select: selects extents; called during the put, with those of the block.
+        select: selects extents; called during the put, with the extents of the block.
     """
 
     range: NDArray[Any]
@@ -157,7 +157,7 @@ class PutRange(NamedTuple):
 
 
 class CaptureMemory:
-    """Where captured archives lie, one after the other."""
+    """A buffer for a captured archive, which later captures can reuse."""
 
     def __init__(self) -> None:
         self.buffer: NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -213,7 +213,7 @@ class Plugin:
         self._library.cusz_operator_watch_begin.argtypes = [ctypes.c_char_p, ctypes.c_double, ctypes.c_char_p]
         self._library.cusz_operator_watch_end.argtypes = [ctypes.c_size_t]
         self._select: Callable[[], object] | None = None  # for the put in progress
-        self._failed: list[BaseException] = []  # in it
+        self._failed: list[BaseException] = []  # raised by it
         self._set_extents = _SetExtents(self._selected)
         refuse_several_copies()
 
@@ -230,7 +230,7 @@ class Plugin:
         Args:
             folder: where files grow.
             patience: seconds; infinity: for ever.
-            message: what to say, without the end of the line.
+            message: one line, without the line break.
         """
         key = self._library.cusz_operator_watch_begin(os.fsencode(folder), patience, f"{message}\n".encode())
         try:
@@ -251,14 +251,14 @@ class Plugin:
 
         Args:
             variable: its name.
-            capacity: bytes expected at most; `get` is called again if the archive is larger.
+            capacity: the expected maximum in bytes; `get` is called again if the archive is larger.
             get: reads (a part of) one block, and returns None. The values it gets are meaningless if there is an
-                archive. If other threads of the process read with ADIOS2, it has to be a function of ADIOS2's own, or a
-                `functools.partial` of one: in others the interpreter may let those threads in, and the plugin would
-                take their block.
+                archive. If other threads of the process read with ADIOS2, it must be a function of ADIOS2 itself, or a
+                `functools.partial` of one: during any other function the interpreter may switch to those threads, and
+                the plugin would take their block.
             only_copy: if this plugin did not get the block, make sure that no other copy did, which takes milliseconds.
-                Who passes False calls `refuse_several_copies` in the end.
-            memory: where the archive is to lie, until the next call with it; None: in memory of its own.
+                Callers that pass False call `refuse_several_copies` at the end.
+            memory: holds the archive until the next call with it; None: the archive gets memory of its own.
 
         Raises:
             PluginError: ADIOS2 loaded another copy of the plugin.
@@ -266,7 +266,7 @@ class Plugin:
         needed = max(capacity, 1)
         name = variable.encode()
         if len(name) > _MAX_NAME_BYTES:
-            name = b""  # any variable: `get` reads one block, of this one
+            name = b""  # any variable: `get` reads only one block, which is of this one
         memory = memory or CaptureMemory()
         captured = ctypes.c_size_t(0)
         end = functools.partial(self._capture_end, ctypes.byref(captured))
@@ -275,7 +275,7 @@ class Plugin:
             begin = functools.partial(self._capture_begin, name, memory.address, memory.buffer.nbytes)
             done: list[Any] = []
             with self._capture_lock:
-                # From the beginning of the capture to its end the interpreter runs nothing but C, which keeps the GIL.
+                # From the beginning of the capture to its end the interpreter runs only C code, which keeps the GIL.
                 calls = map(functools.partial.__call__, (begin, functools.partial(get), end))
                 try:
                     done.extend(itertools.takewhile(operator.not_, calls))
@@ -295,7 +295,7 @@ class Plugin:
         return memory.buffer[: captured.value]
 
     def _selected(self) -> int:
-        """Selects extents, for the library. It cannot raise: exceptions are kept."""
+        """Selects extents; called by the library, to which it cannot raise: exceptions are kept."""
         try:
             assert self._select is not None
             self._select()
@@ -319,13 +319,13 @@ class Plugin:
             variable: its name.
             dtype: of the block: float32, float64 or integers.
             count: its extents, as ADIOS2 has them.
-            archive: of a field of this dtype and number of values; of integers a packed block.
+            archive: of a field of this dtype and number of values; for integers, a packed block.
             put: puts the block in Sync mode, at the address that it is called with.
             put_range: for an engine with StatsLevel 1; None for one with StatsLevel 0.
 
         Raises:
             PluginError: the archive was not stored: ADIOS2 loaded another copy of the plugin, or did something else
-                with the address. If a block was put, it is then lost.
+                with the address. A block that was put is then lost.
         """
         n_bytes = len(archive)
         data = _pointer_to(archive)
@@ -371,7 +371,7 @@ class Plugin:
 
 
 def without_colours(error: Exception) -> str:
-    """The message of an ADIOS2 error, without the colours meant for a terminal."""
+    """The message of an ADIOS2 error, without its terminal colours."""
     return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
 
 
@@ -379,7 +379,7 @@ def _pointer_to(archive: bytes | memoryview) -> Any:
     """What a function of the library takes as the address of an archive."""
     if isinstance(archive, bytes):
         return archive
-    if archive.readonly:  # ctypes refuses it
+    if archive.readonly:  # ctypes.c_char.from_buffer refuses it
         return np.frombuffer(archive, np.uint8).ctypes.data
     return ctypes.addressof(ctypes.c_char.from_buffer(archive))
 
@@ -390,7 +390,7 @@ def _extents(count: tuple[int, ...]) -> ctypes.Array[ctypes.c_uint64]:
 
 
 def keep_for_ever(adios: Any) -> None:
-    """Never destroys ADIOS2's objects: after a failure their destructors fail again, which ends the process."""
+    """Keeps ADIOS2's objects from being destroyed: after a failure their destructors fail again and end the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(adios))
 
 
@@ -409,10 +409,10 @@ def _loaded_copies() -> list[Path]:
 
 
 def refuse_several_copies() -> None:
-    """Looks at everything that is loaded in this process, which takes milliseconds.
+    """Looks through all libraries loaded in this process, which takes milliseconds.
 
     Raises:
-        PluginError: several copies of the plugin are.
+        PluginError: several copies of the plugin are loaded.
     """
     copies = _loaded_copies()
     if len(copies) > 1:

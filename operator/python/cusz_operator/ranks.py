@@ -72,7 +72,7 @@ class Caught:
 
 
 def failure_of(error: BaseException | None) -> Failure | None:
-    """An error in the form in which it is sent to other ranks."""
+    """An error as it is sent to other ranks."""
     return None if error is None else _told(error)
 
 
@@ -86,11 +86,11 @@ def _told(error: BaseException) -> Failure:
 
 
 def first_told(comm: Any, text: str | None) -> tuple[int, str] | None:
-    """The first rank that tells something, and what; None if none does (collective).
+    """The first rank that has a text, and its text; None if no rank has one (collective).
 
     Args:
         comm: an mpi4py communicator.
-        text: that this rank tells; None: nothing.
+        text: of this rank; None: it has none.
     """
     own = np.array([-math.inf if text is None else -comm.rank], np.float64)
     first = own.copy()
@@ -104,8 +104,8 @@ def first_told(comm: Any, text: str | None) -> tuple[int, str] | None:
 class Ranks:
     """A duplicate of an MPI communicator, or this process alone.
 
-    Every call is collective, unless it says otherwise. Those that a Writer makes at every step take O(log ranks)
-    messages of a size that does not depend on the number of ranks: reductions and broadcasts.
+    Every call is collective unless it says otherwise. The calls that a Writer makes at every step are reductions and
+    broadcasts: O(log ranks) messages, whose size does not depend on the number of ranks.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -119,10 +119,10 @@ class Ranks:
 
     @property
     def watched(self) -> int:
-        """How many other ranks this one has to watch over: rank 0 all of them, and others none."""
+        """How many other ranks this one watches over: rank 0 all of them, the others none."""
         return self.size - 1 if self.rank == 0 else 0
 
-    # ------------------------------------------------------------------------------------- of a size that ranks know
+    # ------------------------------------------------------------------------------------------ arrays of known size
 
     def maxima(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
         """The maximum over all ranks of every number; none may be NaN."""
@@ -145,7 +145,7 @@ class Ranks:
         sums = np.zeros_like(own)
         if self.comm is not None:
             self.comm.Exscan(own, sums, _mpi().SUM)
-        return sums if self.rank else np.zeros_like(own)  # MPI leaves rank 0's as it finds it, or does not
+        return sums if self.rank else np.zeros_like(own)  # what MPI leaves on rank 0 is undefined
 
     def first_numbers(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
         """The numbers of rank 0."""
@@ -166,18 +166,18 @@ class Ranks:
             self.comm.Reduce(own, reduced if self.rank == 0 else None, getattr(_mpi(), operation))
         return reduced
 
-    # ------------------------------------------------------------------------------------------------- of any objects
+    # ---------------------------------------------------------------------------------------------------- any objects
 
     def merged(self, make: Callable[[], T], merge: Callable[[T, T], T], where: str) -> T:
-        """All ranks' objects, merged two by two in a tree, which needs a `merge` that makes no large ones of them.
+        """The objects of all ranks, merged in pairs in a tree; what `merge` returns should therefore not be large.
 
         Args:
             make: the object of this rank.
-            merge: associative, and indifferent to the order.
+            merge: associative and commutative.
             where: what is being done, for the message of an error.
 
         Raises:
-            CuszError: what went wrong on some rank, on all of them.
+            CuszError: something went wrong on a rank; raised on all of them.
         """
 
         def tried(work: Callable[[], T]) -> T | Failure:
@@ -203,7 +203,7 @@ class Ranks:
         return item if self.comm is None else self.comm.bcast(item, root=rank)
 
     def exchanged(self, item: Any, other: int) -> Any:
-        """What another rank gives for this one's item (collective of these two)."""
+        """Exchanges items with another rank, and returns its item (collective of these two)."""
         assert self.comm is not None
         return self.comm.sendrecv(item, dest=other, source=other)
 
@@ -220,25 +220,25 @@ class Ranks:
     # --------------------------------------------------------------------------------------------------------- errors
 
     def first_of(self, is_one: bool) -> int | None:
-        """The first rank of which something is true, if any."""
+        """The first rank on which `is_one` is true, if any."""
         first = -self.maxima(np.array([-self.rank if is_one else -math.inf], np.float64))[0]
         return int(first) if first < math.inf else None
 
     def agree(self, error: BaseException | None, where: str) -> None:
-        """Raises the same error on every rank if any of them has one: that of the first, with the rank in front."""
+        """If any rank has an error, raises that of the first such rank on all of them; the message names this rank."""
         first = self.first_of(error is not None)
         if first is not None:
             self.raise_of(first, error, where)
 
     def agree_as_it_is(self, error: BaseException | None) -> None:
-        """As `agree`, where the message says what it is about."""
+        """As `agree`, but with the message unchanged, because it says all there is to say."""
         first = self.first_of(error is not None)
         if first is not None:
             failure: Failure = self.of(first, failure_of(error))
             raise failure.error() from error
 
     def raise_of(self, first: int, error: BaseException | None, where: str, is_counted: bool = False) -> NoReturn:
-        """Raises the error of a rank on all of them, when all know that it has one.
+        """Raises the error of a rank on all of them, once all know that it has one.
 
         Args:
             first: the first rank that has one.
@@ -255,7 +255,7 @@ class Ranks:
         """As `agree`, after a collective call of ADIOS2.
 
         If it failed on this rank alone, others may be stuck in it, waiting for this one for ever. If they do not arrive
-        in time, the job is aborted; otherwise its ranks would wait until its time limit.
+        in time, the job is aborted, because its ranks would otherwise wait until its time limit.
         """
         if self.comm is None:
             self.agree(error, where)
@@ -274,10 +274,10 @@ class Ranks:
         if first[0] > -math.inf:
             self.raise_of(int(-first[0]), error, where)
 
-    # ------------------------------------------------------------------------------------------------------ of groups
+    # --------------------------------------------------------------------------------------------------------- groups
 
     def groups(self, size: int) -> Ranks:
-        """Of every `size` ranks in a row, those that this one belongs to; to be freed."""
+        """The `size` consecutive ranks among which this one is; the caller frees them."""
         if self.comm is None or self.size <= size:
             return Ranks(self.comm)
         made = Ranks(None)
@@ -286,11 +286,11 @@ class Ranks:
         return made
 
     def gathered(self, own: NDArray[Any], counts: NDArray[np.int64], into: NDArray[Any]) -> None:
-        """Arrays of all ranks one after the other, on rank 0.
+        """Concatenates the arrays of all ranks, on rank 0.
 
         Args:
             own: one-dimensional.
-            counts: their lengths, and `into`: where they go; on rank 0.
+            counts, into: the lengths, and where the arrays go; on rank 0.
         """
         if self.comm is None:
             into[:] = own

@@ -1,4 +1,4 @@
-"""Reading, by the names that programs use."""
+"""Reading, for programs."""
 
 from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable

@@ -1,9 +1,9 @@
 """Opening a stream on many nodes.
 
-SST's network library (EVPath, in ADIOS2 2.12) knows a process by a number, which it makes of process number and second,
-added up, when the process opens its first stream. Two ranks with the same sum (the same number in the same second, on
-two nodes or in two containers; or neighbouring numbers in two seconds, on one node) are one rank to those on the other
-side: what they send to one of them comes to the other, which crashes. With hundreds of ranks this happens.
+SST's network library (EVPath, in ADIOS2 2.12) identifies a process by the sum of its process number and the second in
+which it opens its first stream. Two ranks with the same sum (the same number in the same second, on two nodes or in two
+containers; or neighbouring numbers in two seconds, on one node) look like one rank to the other side: what is sent to
+one of them reaches the other, which crashes. With hundreds of ranks this happens.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-#: When, in fractions of a second of its own clock, a process may open its first stream.
+#: The part of a second, by its own clock, in which a process may open its first stream.
 _FIRST_IN_SECOND, _LATEST_IN_SECOND = 0.05, 0.6
-_LONG_S = 10.0  # to wait without a word
+_LONG_S = 10.0  # longest wait without a message
 
 
 @contextlib.contextmanager
 def told_apart(adios2: Any, comm: Any, parameters: Mapping[str, str]) -> Iterator[None]:
-    """For opening a stream by all ranks in the `with` block: lets some wait, so that SST tells them apart (collective).
+    """For a `with` block in which all ranks open a stream: delays some, so that SST can tell them apart (collective).
 
-    Ranks open a stream together, in the same second: so each opens another one before, for itself, which nobody reads.
+    All ranks open a stream together, in the same second. So each first opens one of its own, which nobody reads.
 
     Args:
         adios2: the module.
         comm: an mpi4py communicator.
-        parameters: of the engine, by the names of ADIOS2.
+        parameters: of the engine, by ADIOS2's names.
     """
     if comm.size == 1:
         yield
@@ -47,9 +47,9 @@ def told_apart(adios2: Any, comm: Any, parameters: Mapping[str, str]) -> Iterato
         )
     time.sleep(waits[comm.rank])
     with contextlib.ExitStack() as stack:
-        import tempfile  # here, as every rank of a simulation imports this module
+        import tempfile  # here, because every rank of a simulation imports this module
 
-        # What is wrong with the parameters, or here, is told when the stream itself is opened: by all ranks.
+        # Errors, as in the parameters, are reported when the stream itself is opened: by all ranks.
         with contextlib.suppress(Exception):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             adios = adios2.Adios()
@@ -68,7 +68,7 @@ def _close(engine: Any) -> None:
 
 
 def waits_apart(processes: Sequence[tuple[int, float]]) -> list[float]:
-    """How many seconds each process has to wait, so that the sums of number and second differ.
+    """How many seconds each process has to wait so that the sums of number and second differ.
 
     Args:
         processes: number and time of day of each, by its own clock, at the same moment.
@@ -78,7 +78,7 @@ def waits_apart(processes: Sequence[tuple[int, float]]) -> list[float]:
     for number, now in processes:
         second = math.floor(now)
         begin = now
-        # Not at the end of a second: it takes a moment until SST asks for the time.
+        # Not at the end of a second, because it takes a moment until SST asks for the time.
         while begin - second > _LATEST_IN_SECOND or number + second in taken:
             second += 1
             begin = second + _FIRST_IN_SECOND

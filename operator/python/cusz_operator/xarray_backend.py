@@ -48,12 +48,12 @@ _NAMES_OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
 _OPENPMD_NAMES = "axisLabels"
 #: Attributes of a variable that stand for missing values.
 _FILL_VALUES = ("_FillValue", "missing_value")
-#: Steps that are looked at to tell whether a coordinate changes, and the bytes of those whose values have to be read.
+#: To tell whether a coordinate changes: how many steps are compared, and how many bytes if values have to be read.
 _MOST_COMPARED = 1000
 _MOST_BYTES = 2**26
-#: Steps that are looked at to tell whether a level stays the same.
+#: How many steps are checked to tell whether a level stays the same.
 _STEPS_OF_LEVELS = 3
-#: Columns of block tables that are equal where values are.
+#: Columns of block tables: where they are equal, values are taken to be equal.
 _TELLING = ["start", "count", "raw_bytes", "archive_bytes", "eb_abs", "min", "max", "outliers", "checksum"]
 
 
@@ -86,47 +86,49 @@ class CuszBackendEntrypoint(BackendEntrypoint):
     ) -> Dataset:
         """A dataset of the variables of a file.
 
-        A variable that every step has gets a dimension of steps before its own; one that a single step has does not.
-        Left out, with a warning: variables whose shape changes from step to step, or that have no global shape.
+        A variable that several steps have gets a dimension of steps before its own; one of a single step does not,
+        unless the file has no other. Left out, with a warning: variables whose shape changes from step to step, or that
+        have no global shape.
 
         A one-dimensional variable with the name of its dimension becomes its coordinate, if its values are the same at
-        every step. If they change, it has the dimension of steps as well, and no index: it is the coordinate of one
-        step in `data.isel(step=2)`. Block tables tell whether they do: those of all steps, or of 1000, evenly spread
-        from the first to the last one. Where there are none, as in files of other programs, values are compared, at
-        as many of these steps as have 64 MiB together, but at least at the first, a middle and the last one.
+        every step. If they change, it has the dimension of steps as well, and no index: `data.isel(step=2)` makes it
+        the coordinate of that step. Block tables tell whether they change: those of all steps, or of 1000, evenly
+        spread from the first to the last. Files of other programs have no such tables: values are then compared, at as
+        many of these steps as take 64 MiB together, but at least at the first, a middle and the last one.
 
-        Variables are decoded by xarray, according to the CF conventions, as those of a netCDF file with the same
-        attributes would be: `time/units` is the attribute `units` of the variable `time`.
+        xarray decodes variables according to the CF conventions, as it would those of a netCDF file with the same
+        attributes: `time/units` is the attribute `units` of the variable `time`.
 
         Args:
             filename_or_obj: the .bp folder.
-            mask_and_scale: put NaN for `_FillValue` and `missing_value`, and apply `scale_factor` and `add_offset`.
-                Values become float32 or float64 where that takes them; nothing is read for it.
-            decode_times: make datetime64 of numbers whose `units` are such as "days since 2000-01-01"; or a
-                `xarray.coders.CFDatetimeCoder` that says how. For their dtype the first and the last value are read.
-            concat_characters: join arrays of characters, which no variable of ADIOS2 is.
-            decode_coords: what `coordinates` names becomes coordinates; "all": also `grid_mapping`, `bounds` and so on.
+            mask_and_scale: replace `_FillValue` and `missing_value` by NaN, and apply `scale_factor` and `add_offset`.
+                Values become float32 or float64 where that requires it; nothing is read for it.
+            decode_times: turn numbers whose `units` are like "days since 2000-01-01" into datetime64; or a
+                `xarray.coders.CFDatetimeCoder` that says how. The first and the last value are read to find the dtype.
+            concat_characters: join arrays of characters, which ADIOS2 variables never are.
+            decode_coords: the variables that `coordinates` names become coordinates; "all": also those of
+                `grid_mapping`, `bounds` and so on.
             drop_variables: names of variables to leave out.
-            use_cftime: whether times are objects of cftime; None: where datetime64 has no such calendar or time.
-            decode_timedelta: make timedelta64 of numbers whose `units` are such as "hours"; None: as xarray's release
-                does; or a `xarray.coders.CFTimedeltaCoder`. (For this, `decode_times`, `mask_and_scale`,
+            use_cftime: whether times are cftime objects; None: only if datetime64 lacks the calendar or the time.
+            decode_timedelta: turn numbers whose `units` are like "hours" into timedelta64; None: the default of
+                xarray's release; or a `xarray.coders.CFTimedeltaCoder`. (For this, `decode_times`, `mask_and_scale`,
                 `concat_characters` and `use_cftime`, a mapping gives each variable its own value.)
-            group: only variables whose names begin with this and a slash, and without it; for openPMD, such as
-                "/data/0/fields".
-            step_dimension: name of the dimension of steps. If the file has a number of this name for each step, they
-                are its coordinate, else it is the number of the step in the file.
+            group: only variables whose names begin with this and a slash, which are then left out of the names; for
+                openPMD, such as "/data/0/fields".
+            step_dimension: name of the dimension of steps. If the file has a number of this name at each step, these
+                are its coordinate; otherwise, the numbers of the steps in the file are.
             threads, cache_bytes: as for `Reader`.
-            level: a coarser version of all arrays (`ReaderStep.level`); of those that have fewer levels, the last one.
-                A dimension without a coordinate gets one: the indices, in the variable, of the values that are there.
-                Left out, with a warning: variables whose level is no grid, or has other values along a dimension than
-                the variables before, or at the last step or a middle one than at the first, as after an append by
-                other ranks. (Reading another step at which it has others raises a ParameterError.)
+            level: a coarser version of all arrays (`ReaderStep.level`); an array with fewer levels has its last one.
+                A dimension without a coordinate gets one: the indices of the level's values in the variable.
+                Left out, with a warning: variables whose level is no grid, or has other coordinates along a dimension
+                than the variables before, or other ones at the last step or a middle one than at the first, as after an
+                append by other ranks. (Reading another step that differs raises a ParameterError.)
 
         Raises:
             FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
             ParameterError: there is no such group, or no variable has such a level.
-            ValueError: xarray cannot decode a variable by its attributes; its message names the variable, and what to
-                switch off.
+            ValueError: xarray cannot decode a variable by its attributes; the message names the variable, and which
+                option to switch off.
         """
         path = os.path.abspath(os.fspath(filename_or_obj))
         manager = CachingFileManager(_open, path, mode="r", kwargs={"threads": threads, "cache_bytes": cache_bytes})
@@ -159,8 +161,8 @@ class CuszBackendEntrypoint(BackendEntrypoint):
     def open_groups_as_dict(  # type: ignore[override]
         self, filename_or_obj: str | os.PathLike[str], **options: Any
     ) -> dict[str, Dataset]:
-        """A dataset for each level, by the names "/level_0" (all values), "/level_1", and so on. Variables with a slash
-        in their name are in groups below it: "mesh/E/x" is x of "/level_0/mesh/E". Names that are taken get an
+        """A dataset for each level, named "/level_0" (all values), "/level_1", and so on. Variables with a slash in
+        their name are in groups below these: "mesh/E/x" is x of "/level_0/mesh/E". Names that are taken get an
         underscore: beside a variable "T", "T/std" is std of `/level_0/T_`; with a dimension x, "E/x" is `x_`.
 
         Args:
@@ -179,7 +181,7 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         raise AssertionError
 
     def open_datatree(self, filename_or_obj: str | os.PathLike[str], **options: Any) -> Any:  # type: ignore[override]
-        """A `xarray.DataTree` of the same."""
+        """A `xarray.DataTree` of the datasets of `open_groups_as_dict`."""
         from xarray import DataTree  # releases before 2024.10 have none
 
         return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
@@ -194,9 +196,9 @@ class CuszBackendEntrypoint(BackendEntrypoint):
 
 
 def _groups(name: str, dataset: Dataset) -> dict[str, Dataset]:
-    """A dataset, of this name, without the variables that have a slash in theirs, and their groups."""
+    """The dataset under this name, without variables that have a slash in theirs, and a dataset for each group."""
     dataset = dataset.rename({v: str(v).lstrip("/") for v in dataset.data_vars if str(v).startswith("/")})
-    of_group: dict[str, dict[str, str]] = {}  # names in the dataset, and in the group
+    of_group: dict[str, dict[str, str]] = {}  # by group: names in the dataset, and in the group
     for variable in map(str, dataset.data_vars):
         group, slash, last = variable.rpartition("/")
         if slash:
@@ -206,9 +208,9 @@ def _groups(name: str, dataset: Dataset) -> dict[str, Dataset]:
     for parts in (group.split("/") for group in of_group):
         for depth, each in enumerate(parts):
             within.setdefault("/".join(parts[:depth]), set()).add(each)
-    for group in sorted(of_group):  # after those that it is in
+    for group in sorted(of_group):  # parents come before their children
         path, parts = name, group.split("/")
-        inherited: set[str] = set()  # coordinates of the groups that it is in
+        inherited: set[str] = set()  # coordinates of the parents
         for depth, each in enumerate(parts):
             there = found.get(path, Dataset())
             beside = inherited.union(map(str, there.variables))
@@ -222,7 +224,7 @@ def _groups(name: str, dataset: Dataset) -> dict[str, Dataset]:
 
 
 def _free(name: str, taken: Collection[str], wanted: Collection[str]) -> str:
-    """A name, with underscores if it is taken; then it is none of those that others want either."""
+    """The name, with underscores if it is taken; it is then also none of the names that others want."""
     if name in taken:
         while name in taken or name in wanted:
             name += "_"
@@ -230,12 +232,12 @@ def _free(name: str, taken: Collection[str], wanted: Collection[str]) -> str:
 
 
 def _open(path: str, mode: str, **options: Any) -> Reader:
-    """A Reader, as xarray opens files; it keeps few open at once, and opens them again where a dataset is sent to."""
+    """Opens a Reader for xarray, which keeps few files open at once, and reopens them where a dataset is sent to."""
     return Reader(path, **options)
 
 
 class _Store(AbstractDataStore):
-    """What xarray's own engines give its decoder: variables and attributes as they are in the file."""
+    """What xarray's decoder takes from an engine: variables and attributes as they are in the file."""
 
     def __init__(
         self, variables: Mapping[str, Variable], attributes: Mapping[str, Any], close: Callable[[], None]
@@ -279,7 +281,7 @@ class _LazyArray(BackendArray):
         shape = variable.shape if level is None else level.shape
         self.shape = (*([len(steps)] if has_step_dimension else []), *shape)
         self.dtype = variable.dtype
-        self._fill = _fill_of(variable)  # where no block is
+        self._fill = _fill_of(variable)  # where there is no block
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
         found: NDArray[Any] = indexing.explicit_indexing_adapter(
@@ -288,7 +290,7 @@ class _LazyArray(BackendArray):
         return found
 
     def _read(self, key: tuple[int | slice, ...]) -> NDArray[Any]:
-        """What numpy's basic indexing with these integers and slices (of positive steps) gives."""
+        """Reads what numpy's basic indexing gives for these integers and slices (with positive steps)."""
         ranges = [
             range(k, k + 1) if isinstance(k, (int, np.integer)) else range(*k.indices(n))
             for k, n in zip(key, self.shape, strict=True)
@@ -315,7 +317,7 @@ class _LazyArray(BackendArray):
 
 
 def _require_same(step: ReaderStep, name: str, level: VariableLevel, first: int) -> None:
-    """Refuses a level of a variable that has its values elsewhere than at the first step."""
+    """Refuses a level of a variable whose values are elsewhere than at the first step."""
     here = step.level(name, level.number).coordinates
     if not all(map(np.array_equal, here, level.coordinates)):
         raise ParameterError(
@@ -325,7 +327,7 @@ def _require_same(step: ReaderStep, name: str, level: VariableLevel, first: int)
 
 
 def _fill_of(variable: ReaderVariable) -> Any:
-    """For integers `_FillValue` or `missing_value`, of which xarray makes NaN, if there is one of their type."""
+    """For integers, `_FillValue` or `missing_value`, which xarray turns into NaN; None if their type cannot hold it."""
     if variable.dtype.kind not in "iu":
         return None
     limits = np.iinfo(variable.dtype)
@@ -342,7 +344,7 @@ def _variables_of(
     manager: Any, reader: Reader, found: Mapping[str, ReaderVariable], step_dimension: str, level: int
 ) -> dict[str, Variable]:
     usual = {}
-    for name, variable in found.items():  # no comprehension: before Python 3.12 that is one more frame for warnings
+    for name, variable in found.items():  # no comprehension: before Python 3.12 it adds a frame for warnings
         if _is_usual(name, variable):
             usual[name] = variable
     all_steps = list(range(len(reader)))
@@ -400,7 +402,7 @@ def _variables_of(
         whole = variables.get(dimension)
         if whole is None:
             variables[dimension] = Variable([dimension], along, {"long_name": "index in the variable"})
-        elif whole.dims == (dimension,):  # all of it is read: it is needed to tell where values are
+        elif whole.dims == (dimension,):  # read whole, to tell where values are
             variables[dimension] = Variable([dimension], whole.to_numpy()[along], whole.attrs)
         elif dimension in changing:
             variables[dimension] = whole.isel({dimension: along})
@@ -415,10 +417,10 @@ def _variables_of(
 def _names_of_step_dimensions(
     found: Mapping[str, ReaderVariable], all_steps: Sequence[int], step_dimension: str
 ) -> dict[tuple[int, ...], str]:
-    """The dimension of each set of steps that variables have. One that is not of all steps is called after the group
-    that its variables are in, such as step_level1, or after its only variable, or has a number."""
+    """The dimension of each set of steps that variables have. Unless it has all steps, it is named after the group that
+    its variables are in, such as step_level1, or after its only variable, or gets a number."""
     having: dict[tuple[int, ...], list[str]] = {}
-    for name, variable in sorted(found.items(), key=lambda item: not item[1].shape):  # single values do not count
+    for name, variable in sorted(found.items(), key=lambda item: not item[1].shape):  # arrays first
         own = having.setdefault(tuple(variable.steps), [])
         if variable.shape or not own:
             own.append(name)
@@ -456,19 +458,19 @@ def _is_usual(name: str, variable: ReaderVariable) -> bool:
         return True
     warnings.warn(
         f"variable {name!r} is left out: {why} (cusz_operator.Reader reads it; drop_variables avoids this warning)",
-        stacklevel=5,  # who calls xarray.open_dataset
+        stacklevel=5,  # the caller of xarray.open_dataset
     )
     return False
 
 
 def _is_constant(variable: ReaderVariable) -> bool:
-    """Whether an array has the same values at all steps, as far as the steps tell that are looked at."""
+    """Whether an array has the same values at all steps, judging by those that are compared."""
     reader, contents, steps = variable._reader, variable._contents, variable.steps
     stored = contents.entry(variable.name).stored
     n_values = math.prod(variable.shape)
 
     def tables(step: int) -> list[bytes] | None:
-        """What block tables tell of values, and of where they are; None if there are none."""
+        """What block tables say about values and where they are; None if there are none."""
         blocks = [contents.blocks(part, step) for part in stored]
         if not all(each.has_table for each in blocks):
             return None
@@ -489,8 +491,8 @@ def _is_constant(variable: ReaderVariable) -> bool:
             here = tables(step)
             if here is not None and here == told:
                 continue
-            now = values(step)  # equal ones can be in other blocks, or stored within another bound
-        except CuszError:  # which is told when that step is read
+            now = values(step)  # equal values can be in other blocks, or stored with another bound
+        except CuszError:  # reading that step will report it
             return False
         first = values(steps[0]) if first is None else first
         if not np.array_equal(now, first, equal_nan=variable.dtype.kind in "fc"):
@@ -500,7 +502,7 @@ def _is_constant(variable: ReaderVariable) -> bool:
 
 
 def _spread(steps: Sequence[int], most: int) -> list[int]:
-    """At most so many of the steps, evenly spread, with the first and the last one."""
+    """At most `most` of the steps, evenly spread, with the first and the last one."""
     if len(steps) <= most:
         return list(steps)
     return [steps[i * (len(steps) - 1) // (most - 1)] for i in range(most)]
@@ -527,8 +529,8 @@ class _Levels:
             raise _NoSuchLevelError(f"level is {level}; the variables have the levels 0 to {number - 1}")
 
     def of(self, name: str, steps: Sequence[int], dimensions: Sequence[str]) -> VariableLevel | None:
-        """That of a variable; None, with a warning, if it cannot be beside the others, or is not the same at all steps
-        that are looked at."""
+        """The level of a variable; None, with a warning, if it is no grid, does not match the others, or differs
+        between steps that are checked."""
         at = self._reader[steps[0]]
         why = ""
         try:
@@ -537,7 +539,7 @@ class _Levels:
                 if not np.array_equal(self.coordinates.get(dimension, along), along):
                     why = f"its level has other values along {dimension} than that of {self._first[dimension]!r}"
             for step in _spread(steps, _STEPS_OF_LEVELS)[1:]:
-                with contextlib.suppress(CorruptArchiveError):  # which is told when that step is read
+                with contextlib.suppress(CorruptArchiveError):  # reading that step will report it
                     _require_same(self._reader[step], name, found, steps[0])
         except ParameterError as error:  # no grid, or not the same one
             why = str(error)
@@ -551,7 +553,7 @@ class _Levels:
 
 
 def _most_levels(reader: Reader, names: Sequence[str]) -> int:
-    """The most that one of these variables has, at its first step."""
+    """The largest number of levels that one of these variables has, at its first step."""
     number = 1
     for name in names:
         step = reader[reader[name].steps[0]]
@@ -567,7 +569,7 @@ def _chunks_of_level(chunks: Sequence[tuple[int, ...]], level: VariableLevel) ->
 
 
 class _Names:
-    """Names of dimensions: the same for the same extent, so that variables of one shape share their dimensions.
+    """Names of dimensions: each has a single extent, so that variables of the same shape can share their dimensions.
 
     Args:
         taken: names that none of them can have.
@@ -599,7 +601,7 @@ def _given_names(name: str, ndim: int, attributes: Mapping[str, Any]) -> list[st
 
 
 def _chunks(variable: ReaderVariable, step: int) -> list[tuple[int, ...]]:
-    """The extents of the blocks along every axis, if they form a grid; if not, a step is a chunk."""
+    """The extents of the blocks along every axis, if they form a grid; otherwise, the step is one chunk."""
     table = variable._reader[step].blocks(variable.name)
     table = table[(table["count"] > 0).all(axis=1)]
     chunks = []
@@ -624,8 +626,8 @@ def _attributes(found: Mapping[str, Any]) -> dict[str, Any]:
 def _with_fill_values_of(attributes: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """Attributes whose fill values have the type of the variable, if that is a floating-point type.
 
-    CF requires that they have; but what a program gives ADIOS2 is often a double, and the double nearest to 1e20 is
-    none of the values of a variable of float. A value beyond the type's range stays as it is: no value equals it.
+    CF requires this; but programs often give ADIOS2 a double, and no float equals the double nearest to 1e20. A value
+    beyond the type's range stays as it is: nothing equals it.
     """
     if dtype.kind != "f":
         return attributes
@@ -641,7 +643,7 @@ def _with_fill_values_of(attributes: dict[str, Any], dtype: np.dtype[Any]) -> di
 
 
 def _attributes_beside(reader: Reader, group: str) -> dict[str, Any]:
-    """The attributes of a file that are not those of a variable: of a group, and of those that it is in."""
+    """The attributes of a file that belong to no variable; with a group, those of it and its parents."""
     of_others = (ATTRIBUTE_PREFIX, *(f"{name}/" for name in reader.variables))
     found = {}
     for name, value in reader.attributes.items():

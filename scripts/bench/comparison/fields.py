@@ -1,15 +1,15 @@
 """Fields to measure: generated ones, each with its seed and none trivially smooth, and .npy files.
 
 turbulence    256^3        Gaussian random field whose energy spectrum falls as k^-5/3 down to the grid scale
-density       256^3        the exponential of it, max / min = 1e6, mean 1: as a cosmological baryon density
-flux          1800 x 3600  zonal structure, eddies and noise: as a radiation flux of a climate model
+density       256^3        its exponential, max / min = 1e6, mean 1: like a cosmological baryon density
+flux          1800 x 3600  zonal structure, eddies and noise: like a radiation flux of a climate model
 clouds        1800 x 3600  a cloud fraction, cut to [0, 1]: half of it is exactly 0
 particles_x   2^24         a coordinate of particles displaced from a lattice, sorted by coarse cells
 particles_vx  2^24         a velocity of the same particles: bulk motion and a dispersion that follows the density
-orbitals      64 x 64 x 32 x 32  Gaussians on sites times plane waves: as the orbitals of a quantum Monte Carlo code
+orbitals      64 x 64 x 32 x 32  Gaussians on sites times plane waves: like orbitals of a quantum Monte Carlo code
 
-All are f32; NAME_f64 is the same field cast to f64. The values are those of numpy 2; other versions transform in
-another precision.
+All are f32; NAME_f64 is the same field cast to f64. The values are those of numpy 2; other versions use another
+precision in transforms.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def particles_vx(n: int = 256) -> Array:
     return _particles(n)[1]
 
 
-@functools.lru_cache(maxsize=1)  # both components are wanted, one after the other
+@functools.lru_cache(maxsize=1)  # both components are requested, one after the other
 def _particles(n: int) -> tuple[Array, Array]:
     """The last coordinate and its velocity of n^3 particles in a box of n^3, sorted by cells of 8^3."""
     displacement = [_single(gaussian_random_field((n, n, n), -3.0, 110 + axis)) for axis in range(3)]
@@ -172,7 +172,7 @@ GENERATED: dict[str, Callable[[], Array]] = {
 # ------------------------------------------------------------------------------------------------------ chosen
 
 
-#: One of them in double precision, too.
+#: One of them also in double precision.
 DEFAULTS = ["turbulence", "turbulence_f64", *(name for name in GENERATED if name != "turbulence")]
 
 

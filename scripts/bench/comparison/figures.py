@@ -1,6 +1,6 @@
 """Figures of the results, by matplotlib.
 
-Tools differ in colour (those of Okabe and Ito first, which the colour-blind tell apart) and in marker.
+Tools differ in colour (first those of Okabe and Ito, which colour-blind readers can tell apart) and in marker.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def draw_throughput(document: Document, path: Path) -> None:
 def _save(plt: Any, figure: Any, path: Path) -> Path:
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     plt.close(figure)
-    # Hundredths of a point are enough, and the indentation is useless: half the size.
+    # Hundredths of a point are enough, and indentation is useless: this halves the size.
     short = re.sub(r"(\.\d\d)\d+", r"\1", path.read_text())
     path.write_text("\n".join(line.strip() for line in short.splitlines()) + "\n")
     return path
@@ -111,7 +111,7 @@ def _drawable(row: Row | None) -> bool:
 def _throughput(plt: Any, results: Results) -> Any:
     """Speed over ratio, one thread: a small mark for every field and bound, a large one for their geometric mean.
 
-    The means are of the cases that all tools have a result for, tools aside that fail on more than a quarter of them.
+    The means are over the cases for which all tools have results, except tools that fail on more than a quarter.
     """
     figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), sharex=True, sharey=True, squeeze=False, layout="constrained")
     threads = results.threads[0]

@@ -1,8 +1,8 @@
-"""Compressors where users meet them, as the tools of compare.py --through: whole files by HDF5, with our filter and
-those of hdf5plugin; or by Zarr's format 3, with our codec and those of numcodecs that keep an array's values together.
+"""Compressors in file formats, as the tools of compare.py --through: whole files in HDF5, with our filter and those of
+hdf5plugin; or in Zarr's format 3, with our codec and those of numcodecs that keep an array's values together.
 
-To compress is to open a file, to create its dataset, to write it and to close it; to decompress, to open it, to read it
-and to close it. The files lie in the page cache. All have the same chunks, get the absolute bound and use one thread.
+Compressing means opening a file, creating its dataset, writing and closing it; decompressing means opening, reading and
+closing it. The files lie in the page cache. All have the same chunks, get the absolute bound and use one thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def chunk_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Folder:
-    """What has been written into a folder. Its bytes are only read where they are wanted, outside of timed calls."""
+    """The files written into a folder. Their bytes are read only when needed, outside of timed calls."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,8 +59,8 @@ class _Folder:
 
 
 class _File(Codec):
-    """A file, or a folder of them, in a temporary folder. `made` makes of the absolute bound what a dataset is
-    compressed with, in the terms of the library that writes it."""
+    """A file, or a folder of files, in a temporary folder. `made` turns the absolute bound into the compressor of a
+    dataset, in terms of the library that writes it."""
 
     def __init__(self, task: Task, buffers: Buffers, made: Callable[[float], Any]) -> None:
         super().__init__(task, buffers)
@@ -74,7 +74,7 @@ class _File(Codec):
         return _Folder(self.path.parent)
 
     def decompress(self, archive: bytes) -> Array:
-        if not self.path.exists():  # another codec has written it
+        if not self.path.exists():  # another codec wrote the archive
             for name, content in pickle.loads(archive).items():
                 file = self.path.parent / name
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -137,12 +137,12 @@ def _of_hdf5plugin(filter: str, option: str, bound: float) -> Any:
 
 
 def _of_numcodecs(codec: str, option: str | None, bound: float) -> Any:
-    with warnings.catch_warnings(action="ignore"):  # that they are in no specification
+    with warnings.catch_warnings(action="ignore"):  # they warn that no specification has them
         return getattr(importlib.import_module("zarr.codecs.numcodecs"), codec)(**{option: bound} if option else {})
 
 
 def _tool(like: str, kind: type[_File], made: Callable[..., Any], *words: str | None, **changes: Any) -> Tool:
-    """A tool like one that works in memory."""
+    """A tool derived from the in-memory tool `like`."""
     (known,) = (tool for tool in TOOLS if tool.name == like)
     codec = partial(kind, made=partial(made, *words))  # type: ignore[call-arg]
     changes = {"timed": "a whole file, in the page cache", "max_threads": 1, "is_pointwise": False} | changes
@@ -150,7 +150,7 @@ def _tool(like: str, kind: type[_File], made: Callable[..., Any], *words: str | 
 
 
 _SHIPPED = {"package": "hdf5plugin", "module": "hdf5plugin", "may_crash": True}
-#: By what --through names: what reads and writes the files, and the tools.
+#: For each name of --through: the libraries that read and write the files, and the tools.
 THROUGH = {
     "hdf5": (
         f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}",

@@ -1,4 +1,4 @@
-"""Measures tools on fields: all in turn, in one process, so that disturbances of the machine affect all alike."""
+"""Measures tools on fields: all in turn, in one process, so that disturbances affect all of them alike."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .tools import OURS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 Say = Callable[[str], None]
 T = TypeVar("T")
 
-#: How near, in dB, a PSNR has to come to another to count as equal, and the number of bounds that are tried for it.
+#: The difference in dB up to which PSNRs count as equal, and the number of bounds tried to reach it.
 SAME_PSNR, MAX_BOUNDS = 0.02, 6
 
 #: Seconds for which calls are repeated to be timed.
 SHORT = 0.02
 
 #: The columns of a row, in CSV order. Speeds are in 10^6 raw bytes a second, medians. If a tool failed, all RESULTS are
-#: None and `error` says why. `ratio_at_psnr` is in our rows: the ratio at the PSNR that YARDSTICK has in the same case;
+#: None and `error` says why. `ratio_at_psnr` is in our rows: the ratio at the PSNR of YARDSTICK in the same case;
 #: None if that was not measured, or no such bound was found.
 COLUMNS = (
     *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "tool", "version", "threads"),
@@ -103,8 +103,8 @@ def quality(
 
 
 def interpolated(points: Iterable[tuple[float, float]]) -> float | None:
-    """The ratio at 0 dB, its logarithm interpolated between the nearest points (dB, ratio) on both sides; or that of a
-    point that is there; or None."""
+    """The ratio at 0 dB: that of a point there, or its logarithm interpolated between the nearest points (dB, ratio) on
+    both sides; else None."""
     finite = sorted((abs(db), db, ratio) for db, ratio in points if math.isfinite(db))
     if finite and finite[0][0] <= SAME_PSNR:
         return finite[0][2]
@@ -153,7 +153,7 @@ def _peak() -> int | None:
 
 
 class _Run:
-    """One tool with one number of threads on one field under one bound, and the row that is measured."""
+    """One tool with one number of threads on one field under one bound, and its row of results."""
 
     def __init__(self, tool: Tool, task: Task, row: Row) -> None:
         self.tool, self.task, self.row = tool, task, row
@@ -170,7 +170,7 @@ class _Run:
                 self.row["error"] = f"{type(error).__name__}: {error}"[:200]
 
     def first(self) -> None:
-        """The first call, into memory of its own: ratio, quality, and the memory it needs."""
+        """The first call, into separate memory: measures ratio, quality and peak memory."""
         x = self.task.x
 
         def compress() -> tuple[Codec, Any]:
@@ -213,8 +213,8 @@ class _Run:
         return self.row
 
     def ratio_at(self, psnr: float) -> float | None:
-        """The ratio that this tool has at a PSNR: log(ratio) is interpolated between the nearest of a few bounds, which
-        are sought by secants over the logarithm of the bound. None if no bounds on both sides were found."""
+        """The ratio of this tool at a PSNR: log(ratio) is interpolated between the nearest of a few bounds, found by
+        the secant method in the logarithm of the bound. None if there are no bounds on both sides."""
         buffers = Buffers(self.task.x)
         bound, slope = self.task.eb_abs, -1.0  # of the PSNR over 20 log10(bound)
         points = [(self.row["psnr"] - psnr, self.row["ratio"])]
@@ -297,7 +297,7 @@ def _new_row(name: str, task: Task, tool: str, version: str) -> Row:
 
 
 def try_once(tool: Tool, task: Task, of_pfpl: Path | None, of_qoz: Path | None = None) -> None:
-    """Compresses and decompresses with one tool, to see whether it crashes. It will raise exceptions again."""
+    """Compresses and decompresses with one tool, to see if it crashes. Ignores exceptions: they will occur again."""
     with contextlib.suppress(Exception):
         if of_pfpl:
             pfpl.use(of_pfpl)

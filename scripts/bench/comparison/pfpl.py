@@ -1,7 +1,7 @@
 """PFPL (https://github.com/burtscher/PFPL), compiled from its sources where --pfpl FOLDER points at them.
 
 It has programs but no library: each source file is one program for one type, one kind of bound and one direction. A few
-lines around such a file make its encoder or decoder callable in memory. The range pass, which is in `main` there, is
+lines around a file make its encoder or decoder callable in memory. The range pass, which is part of `main`, is
 rewritten here. The flags are those of its makefile: contraction to FMA would break its bound.
 """
 
@@ -105,7 +105,7 @@ def missing() -> str | None:
 
 
 def version() -> str:
-    """A digest of its CPU sources, as they have no version number, and the compiler."""
+    """A digest of its CPU sources, because they have no version number, and the compiler."""
     assert _folder is not None
     digest = hashlib.sha256()
     for path in sorted([*_folder.glob("src/*_cpu.cpp"), *_folder.glob("src/components/**/h_*.h")]):

@@ -1,6 +1,6 @@
 """QoZ 2 (https://github.com/szcompressor/QoZ), compiled from its sources where --qoz FOLDER points at them.
 
-It is a library of C++ templates over zstd, which a few lines make callable. Its settings are its defaults, that is
+It is a library of C++ templates over zstd, which a few lines make callable. It runs with its defaults, that is
 optimisation level 3 of its program `qoz`. Compiling takes a minute; the library is kept beside the other compressors.
 """
 

@@ -27,7 +27,7 @@ from cusz_core.errors import CuszError, ParameterError
 from .measure import COLUMNS, RESULTS
 from .tools import OURS, YARDSTICK
 
-#: What our tools pass as `predictor`.
+#: The `predictor` of our tools.
 PREDICTORS = {"cusz auto": "auto", "cusz": "lorenzo", "cusz spline": "spline"}
 
 Key = tuple[str, str, float]  # dataset, dtype, bound
@@ -90,7 +90,7 @@ def document_mode(document: Document) -> str:
 
 
 class Results:
-    """The rows, found by what they are about."""
+    """The rows, with access by case, tool and threads."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -147,7 +147,7 @@ def _mean_and_range(values: Sequence[float]) -> str:
 
 
 def kept(document: Document) -> str:
-    """Who kept the bound."""
+    """Which tools kept the bound."""
     results = Results(document)
     lines = []
     for tool in results.tools:
@@ -207,7 +207,7 @@ def tool_lines(document: Document) -> list[list[str]]:
 
 
 def conditions(document: Document) -> str:
-    """What was measured, how and where, in words."""
+    """A description of the measurement: what, how and where."""
     head = document["head"]
     machine = f"{head['system']}; Python {head['python']}, numpy {head['numpy']}."
     instruction_set = f", cusz with {head['instruction_set']}" if "instruction_set" in head else ""  # older results
@@ -238,7 +238,7 @@ def conditions(document: Document) -> str:
 
 
 def section_of(head: Row) -> str:
-    """Of a page, that has these results; and its files' names begin with it."""
+    """The section of a page for these results; its files' names begin with this."""
     return f"through {head['through']}" if head.get("through") else "bench"
 
 
@@ -249,7 +249,7 @@ def full(document: Document) -> str:
 
 
 def of_all(document: Document) -> list[str]:
-    """Means over all fields and bounds, and who kept the bound."""
+    """Means over all fields and bounds, and which tools kept the bound."""
     means = equal_psnr_means(document)
     at_psnr = ", ".join(f"{ours} {mean:.2f}" for ours, mean in means.items())
     return [
@@ -288,7 +288,7 @@ def tables_by_case(document: Document, folder: Path, prefix: str) -> str:
 
 
 def compact(document: Document, folder: Path, prefix: str) -> str:
-    """For the documentation: means and who kept the bound; what each field and bound gave is in files of a folder."""
+    """For the documentation: means and which tools kept the bound; results by field and bound go to CSV files."""
     in_memory = "through" not in document["head"]
     versions = pictures = [""]
     if in_memory:
@@ -314,7 +314,7 @@ def compact(document: Document, folder: Path, prefix: str) -> str:
 
 
 def brief(document: Document) -> str:
-    """For the first page: means of ours over every peer, the default first, with one thread."""
+    """For the first page: means of our tools over every peer, the default first, with one thread."""
     results = Results(document)
     threads = results.threads[0] if results.threads else 1
     ours = sorted(results.ours, key=PREDICTORS.__getitem__)
@@ -342,7 +342,7 @@ def brief(document: Document) -> str:
 
 
 def equal_psnr_means(document: Document) -> dict[str, float]:
-    """Of each of ours, the ratio at the PSNR that the yardstick has under a bound, over its ratio: geometric means."""
+    """For each of our tools, its ratio at the yardstick's PSNR over the yardstick's ratio: geometric means."""
     results = Results(document)
     threads = results.threads[0] if results.threads else 1
     means = {}

@@ -28,22 +28,22 @@ from .fields import Array
 
 Mode = Literal["abs", "rel", "pw_rel"]
 
-# Compressors that take a relative bound themselves work out the range of an f32 field in single precision, which may
-# round up. They are asked for a little less, so that none is blamed for the last bit of the range.
+# Compressors with a relative bound compute the range of an f32 field in single precision, which may round up. They get
+# a slightly smaller bound, so that none is blamed for the last bit of the range.
 _REL_MARGIN = 1 - 2.0**-22
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a compressor is asked to do.
+    """The task for a compressor.
 
     Attributes:
         x: the field, C-contiguous.
-        mode, eb: the bound as asked for, "abs", "rel" or "pw_rel".
+        mode, eb: the bound as requested, "abs", "rel" or "pw_rel".
         eb_abs: the absolute bound that results; NaN in mode "pw_rel".
         plain: the field has neither fill values nor NaN nor infinities, so that every tool finds the same range in it.
         fill: the finite value that stands for "no data".
-        threads: to be used.
+        threads: number of threads to use.
     """
 
     x: Array
@@ -56,7 +56,7 @@ class Task:
 
     @property
     def own_relative_bound(self) -> float | None:
-        """The relative bound for a tool that works out the range itself; None if it must be given `eb_abs`."""
+        """The relative bound for a tool that computes the range itself; None if it needs `eb_abs`."""
         if self.mode != "rel" or not self.plain:
             return None
         return self.eb * _REL_MARGIN if self.x.dtype == np.float32 else self.eb
@@ -71,7 +71,7 @@ class Buffers:
 
 
 class Codec(abc.ABC):
-    """One tool made ready for one task."""
+    """One tool, set up for one task."""
 
     def __init__(self, task: Task, buffers: Buffers) -> None:
         self.task, self.x, self.buffers = task, task.x, buffers
@@ -97,7 +97,7 @@ class Tool:
         bound: what it promises.
         timed: what its times include.
         ndims: numbers of dimensions that it takes.
-        max_threads: of compression; how many decompression uses is said in `timed`.
+        max_threads: of compression; `timed` says how many threads decompression uses.
         may_crash: it is first tried in a separate process.
         is_pointwise: it also takes bounds relative to every value.
     """
@@ -126,7 +126,7 @@ class Tool:
         return f"{self.package} {importlib.metadata.version(self.package)}"
 
     def refuses(self, x: Array) -> str | None:
-        """Why it does not take a field, or None."""
+        """Why it does not accept a field, or None."""
         return None if x.ndim in self.ndims else f"{x.ndim}-D fields are not supported"
 
 
@@ -197,7 +197,7 @@ class _Sz3Lorenzo(_Sz3):
 
 
 class _Sz2Library:
-    """SZ 2.1 by its C interface, from the HDF5 filter that hdf5plugin ships, but without HDF5."""
+    """SZ 2.1 through its C interface, from hdf5plugin's HDF5 filter, but without HDF5."""
 
     SZ_FLOAT, SZ_DOUBLE, ABS, REL, PW_REL = 0, 1, 0, 1, 10
 
@@ -273,7 +273,7 @@ class _Sz2Tool(Tool):
 
 
 class _Imagecodecs(Codec):
-    """A codec of imagecodecs, named by what its functions begin with."""
+    """A codec of imagecodecs; `prefix` begins the names of its functions."""
 
     prefix = ""
 
@@ -324,7 +324,7 @@ class _Sperr(_Imagecodecs):
 
 
 class _Quantised(Codec):
-    """round(x / 2 eb) as integers into a lossless compressor; whether that kept the bound is not checked."""
+    """Passes round(x / 2 eb) as integers to a lossless compressor; does not check that this kept the bound."""
 
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)
@@ -335,7 +335,7 @@ class _Quantised(Codec):
         self.integers = np.empty(task.x.size, np.int32 if largest < 2**31 - 1 else np.int64)
 
     def quantise(self) -> Array:
-        with np.errstate(all="ignore"):  # NaN and fill values become whatever they become
+        with np.errstate(all="ignore"):  # NaN and fill values may become anything
             np.multiply(self.x.reshape(-1), self.x.dtype.type(1 / self.step), out=self.scaled)
             np.rint(self.scaled, out=self.scaled)
             np.copyto(self.integers, self.scaled, casting="unsafe")
@@ -384,7 +384,7 @@ class _Pfpl(Codec):
         if task.mode == "pw_rel":
             mode, bound = "rel", task.eb
         self.encode, self.decode = pfpl.load(task.x.dtype, mode, openmp=task.threads > 1)
-        # A bound of the field's own type, never above the one asked for.
+        # A bound in the field's type, never above the requested one.
         self.bound = pfpl.rounded_down(bound, task.x.dtype)
         self.threshold = math.inf if task.fill is None else abs(task.fill)
 
@@ -446,7 +446,7 @@ _CUSZ = _CuszTool(
 _CUSZ_SPLINE = dataclasses.replace(_CUSZ, name="cusz spline", codec=_CuszSpline, timed=_BY_SPLINE)
 _CUSZ_AUTO = dataclasses.replace(_CUSZ, name="cusz auto", codec=_CuszAuto, timed=_BY_AUTO)
 
-#: Names of our tools, and of the one at whose PSNR their ratios are compared with its own.
+#: Names of our tools, and of the tool whose ratio is compared with theirs at equal PSNR.
 OURS = (_CUSZ.name, _CUSZ_SPLINE.name, _CUSZ_AUTO.name)
 YARDSTICK = "SZ3 default"
 

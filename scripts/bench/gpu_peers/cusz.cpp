@@ -1,4 +1,4 @@
-// cuSZ by its C functions: Lorenzo predictor, 1024 bins, Huffman codes, the defaults of its command line.
+// cuSZ through its C functions: Lorenzo predictor, 1024 bins, Huffman codes, the defaults of its command line.
 #include "cusz.h"
 #include "cusz_rev1.h"
 #include "peer.hpp"
@@ -26,7 +26,7 @@ public:
         static_cast<void>(cudaStreamDestroy(stream_));
     }
 
-    // The resource manager keeps histogram and outliers of an earlier call: every call needs a new one.
+    // The resource manager keeps the histogram and outliers of an earlier call, so every call needs a new one.
     void prepare() override {
         release(writer_);
         writer_ = psz_create_resource_manager(
@@ -45,7 +45,7 @@ public:
         archive_ = archive;
     }
 
-    // A copy is read, by a resource manager that has only the header. The copy is followed by spare room.
+    // A resource manager that has only the header reads a copy of the archive, which is followed by spare room.
     std::size_t archive_bytes() override {
         copy_ = std::make_unique<DeviceArray<std::uint8_t>>(size_ + (1 << 16));
         check(cudaMemcpy(copy_->data(), archive_, size_, cudaMemcpyDeviceToDevice), "cudaMemcpy");

@@ -14,7 +14,7 @@ public:
         require(dimensions == "1" || dimensions == std::to_string(task.ndim()), "the field has other dimensions");
         mode_ = name == "plain" ? CUSZP_MODE_PLAIN : CUSZP_MODE_OUTLIER;
         dimension_ = dimensions == "1" ? CUSZP_DIM_1D : dimensions == "2" ? CUSZP_DIM_2D : CUSZP_DIM_3D;
-        // The fastest is what cuSZp calls x (its test says so).
+        // cuSZp calls the fastest dimension x (see its test).
         extents_ = make_uint3(static_cast<unsigned>(task.extents[2]), static_cast<unsigned>(task.extents[1]),
                               static_cast<unsigned>(task.extents[0]));
         type_ = task.f64 ? CUSZP_TYPE_DOUBLE : CUSZP_TYPE_FLOAT;

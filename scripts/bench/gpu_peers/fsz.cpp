@@ -1,4 +1,4 @@
-// FSZ by its C functions. It takes every field as one row of values.
+// FSZ through its C functions. It treats every field as one row of values.
 #include "fsz/fsz.h"
 #include "peer.hpp"
 

@@ -1,4 +1,4 @@
-// FZ-GPU by its kernels, which share its only source file with a main. Only f32.
+// FZ-GPU through its kernels, which share its only source file with a main. Only f32.
 #define main fzgpu_main
 #include "src/fz.cu"
 #undef main
@@ -30,7 +30,7 @@ public:
         check(cudaGetLastError(), "compressionFusedKernel");
     }
 
-    // As its program counts them: flags, payload, where chunks start.
+    // Counted as in its program: flags, payload, starts of chunks.
     std::size_t archive_bytes() override {
         std::uint32_t used = 0;
         check(cudaMemcpy(&used, used_.data(), sizeof used, cudaMemcpyDeviceToHost), "cudaMemcpy");

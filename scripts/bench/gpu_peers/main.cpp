@@ -2,13 +2,13 @@
 //
 //     peer FIELD f32|f64 N0 N1 N2 BOUND REPEAT DECODED [VARIANT]
 //
-// FIELD holds the values alone; the decompressed ones are written to DECODED. The last line printed is JSON: bytes of
-// the archive, and microseconds between two CUDA events around every whole call, after two that are not counted. The
-// field is restored before every compression, and the decompressed field is cleared, as some peers overwrite the former
+// FIELD holds only the values; the decompressed ones are written to DECODED. The last line printed is JSON: bytes of
+// the archive, and microseconds between two CUDA events around every whole call, after two uncounted calls. The field
+// is restored before every compression, and the decompressed field is cleared, because some peers overwrite the former
 // and rely on the latter; neither is timed.
 //
-// Memory that a compressor allocates in its calls comes from a pool (the linker redirects its calls to the functions
-// below): the compressors are compared, not whether their callers have to provide memory.
+// Memory that a compressor allocates in its calls comes from a pool (the linker redirects allocations to the functions
+// below), so that peers that allocate in every call compare fairly with those that get memory from the caller.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

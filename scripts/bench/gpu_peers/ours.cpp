@@ -1,4 +1,4 @@
-// This project's engine by its C functions.
+// This project's engine through its C functions.
 #include <cusz/cusz.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The interface that main.cpp needs of a compressor: each adapter in this folder implements it with the compressor's
-// own functions.
+// The interface between main.cpp and a compressor: each adapter in this folder implements it with the compressor's own
+// functions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,10 +26,10 @@ struct Task {
 class Peer {
 public:
     virtual ~Peer() = default;
-    // What a caller must do before calling again. It is not timed.
+    // Does what a caller must do before the next call. It is not timed.
     virtual void prepare() {}
     virtual void compress(void* field) = 0;
-    // After the last call: number of bytes that decompression needs.
+    // After the last compression: number of bytes that decompression needs.
     virtual std::size_t archive_bytes() = 0;
     virtual void decompress(void* field) = 0;
 };

@@ -1,4 +1,4 @@
-// Numbers one after the other, as archives of version 2 begin with them.
+// Writes and reads the numbers that archives of version 2 begin with.
 #pragma once
 
 #include <cstddef>

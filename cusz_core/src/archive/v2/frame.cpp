@@ -75,14 +75,14 @@ std::uint32_t packed(const AxisMasks& axes) { return axes[0] | axes[1] << 4 | ax
 
 constexpr std::uint32_t length_bits = 21;
 
-// The lattices that have units besides the first.
+// The number of lattices that have units besides unit 0.
 std::size_t n_large(const std::vector<Unit>& units) {
     std::size_t n = 0;
     for (std::size_t u = 1; u < units.size(); ++u) n += u == 1 || units[u].lattice != units[u - 1].lattice;
     return n;
 }
 
-// Of everything up to the end of unit 0.
+// Checksum of everything up to the end of unit 0, without the checksum itself.
 std::uint32_t checksum_of_head(std::span<const std::byte> head, std::size_t front_bytes) {
     const std::size_t n = head.size() - 4, words = (n + 3) / 4;
     std::vector<std::byte> covered(4 * words + 4);
@@ -198,7 +198,7 @@ std::uint64_t read_constant(std::span<const std::byte> archive, const Front& fro
 }
 
 std::vector<Unit> units_of(const Pyramid& pyramid) {
-    std::size_t large = 0; // lattices
+    std::size_t large = 0; // number of large lattices
     while (pyramid.lattices[large].values() > max_values_of_small_lattices) ++large;
     const std::uint64_t first_of_large = large > 0 ? pyramid.lattices[large - 1].first_tile : pyramid.n_tiles;
     std::vector<Unit> units{{large, 0, static_cast<std::uint32_t>(first_of_large)}};

@@ -1,4 +1,4 @@
-// What archives of logarithms begin with (docs/reference/format_v2.md, section 12).
+// The head of archives of logarithms (docs/reference/format_v2.md, section 12).
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ namespace cusz::v2 {
 
 inline constexpr std::size_t max_logs_head_bytes = max_front_bytes + 4 + 1 + 3 + 8 + 10;
 
-// Everything before the signs. Returns the number of bytes.
+// Writes everything before the signs. Returns the number of bytes.
 std::size_t write_logs_head(const Layout& layout, const Logs& logs, std::byte* to);
 
-// Behind the signs, up to the archive that they belong to, which begins at a multiple of 4 bytes.
+// Bytes between the signs and the archive of the logarithms, which begins at a multiple of 4 bytes.
 constexpr std::size_t logs_padding(std::size_t head_and_signs) { return (4 - head_and_signs % 4) % 4; }
 
 // archive: at least its first bytes. Throws CORRUPT.

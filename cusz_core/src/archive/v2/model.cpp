@@ -12,7 +12,7 @@ namespace {
 
 constexpr int max_change = 31;
 
-// The table that symbols of this mean size were trained for.
+// The table that was trained for symbols of this mean size.
 std::uint32_t ideal_table(std::uint64_t n, std::uint64_t size) {
     if (size < 256 * n) {
         const int log_of_mean =
@@ -23,11 +23,11 @@ std::uint32_t ideal_table(std::uint64_t n, std::uint64_t size) {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(table, n_size_tables - 1));
 }
 
-// What is coded in a context: n values that cost what the ideal table's symbols do, and missing ones.
+// The values of a context: n that cost as much as the ideal table's own symbols, and missing ones.
 struct Occurring {
     std::uint32_t context;
     std::uint64_t n;
-    std::uint32_t ideal;        // table, but for missing values
+    std::uint32_t ideal;        // the best table, leaving missing values aside
     const std::uint16_t* costs; // by table
     std::array<std::uint64_t, 2> missing;
 
@@ -131,7 +131,7 @@ Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows)
             of_map += tables().cost[table][zero_symbol];
             return 0;
         }
-        int chosen = 0; // of several the smaller in magnitude, then the negative one
+        int chosen = 0; // among equally cheap ones the smaller in magnitude, then the negative one
         std::uint64_t cheapest = cost(0);
         for (int size = 1; size <= max_change; ++size)
             for (const int d : {-size, size}) {

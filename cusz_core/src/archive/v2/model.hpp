@@ -1,4 +1,4 @@
-// Which table each context has: a preset, which a map may change (docs/reference/format_v2.md, sections 7 and 10).
+// Assigns a table to each context: a preset, which a map may change (docs/reference/format_v2.md, sections 7 and 10).
 #pragma once
 
 #include <algorithm>
@@ -16,53 +16,54 @@ struct Model {
     std::array<std::uint8_t, n_contexts> table;       // by context
     std::array<std::uint8_t, n_group_contexts> group; // j, by context of groups
 };
-// axes: active ones of lattice 0, 1 to 3.
+// axes: the number of active axes of lattice 0, 1 to 3.
 Model model_of_preset(std::uint32_t axes, std::uint32_t preset);
 
-// Of the values that are coded, by context, and of the groups that are not significant or are.
+// Counts of the coded values and the sums of their sizes (tables.hpp), by context; counts of the groups that are not
+// significant and of those that are.
 struct Counts {
     std::array<std::uint64_t, n_contexts> n{}, size{};
     std::array<std::array<std::uint64_t, 2>, n_contexts>
-        missing{}; // special and verbatim, where values are missing around
+        missing{}; // special and verbatim values, in contexts with missing neighbours
     std::array<std::array<std::uint64_t, 2>, n_group_contexts> groups{};
 
     void add(const Counts& other);
 };
-// The preset that is best without a map.
+// The best preset without a map.
 struct Preset {
     std::uint32_t number = 0;
-    std::uint64_t cost = 0; // 1/256 bits, besides extra bits
+    std::uint64_t cost = 0; // 1/256 bits, without extra bits
 };
 Preset choose_preset(const Counts& counts, std::uint32_t axes);
-// The bits that they are coded with by tables that fit, besides extra bits and those of a map.
+// The bits that the counted values and groups take with well-fitting tables, without extra bits and the map itself.
 std::uint64_t bits_with_map(const Counts& counts);
-// Fewer values that are counted are not worth a map.
+// A map is tried from this number of counted values on.
 inline constexpr std::uint64_t map_from = 1u << 13;
 
-// rows: a bit for each that occurs.
+// rows: one bit for each row that occurs.
 Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows);
 
-// A map, as it is coded: a symbol of a table, one after the other.
+// A symbol of a coded map, and the table that it is coded with.
 struct MapSymbol {
     std::uint8_t table, symbol;
 };
 std::vector<MapSymbol> map_of(const Model& model, std::uint32_t axes, std::uint32_t rows);
 
-// The model with a map. read(table) returns the next symbol. Throws CORRUPT.
+// Reads the map, and returns the model with it. read(table) returns the next symbol. Throws CORRUPT.
 template <class Read>
 Model read_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, const Read& read);
 
-// ---- What both directions have in common
+// ---- Common to writing and reading a map
 
-// Of those that a context in an ordinary place, or another, may have.
+// The range of tables for contexts in an ordinary place, and for the others.
 constexpr int first_table(bool is_ordinary) { return is_ordinary ? 0 : static_cast<int>(n_size_tables); }
 constexpr int last_table(bool is_ordinary) { return static_cast<int>(is_ordinary ? n_size_tables : n_tables) - 1; }
 
-// Goes through what a map changes, in its order: change(context, expected, table) returns the change, which must lead to
-// a number that there is. Contexts of groups follow those of values.
+// Visits all that a map can change, in its order, contexts of groups after those of values. change(context, expected,
+// table) returns what to add to `expected`, and the sum must be legal. table: the one that the change is coded with.
 template <class Change>
 Model changed_by_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, const Change& change) {
-    constexpr std::uint8_t tables_of_changes[] = {14, 24}; // after one that is 0, or is not
+    constexpr std::uint8_t tables_of_changes[] = {14, 24}; // after a change of 0, and after any other
     Model model = model_of_preset(axes, preset);
     const Model base = model;
     int before = 0;

@@ -16,7 +16,7 @@ constexpr std::int16_t constants[] = {
 constexpr std::size_t constants_of_table = 32 + 1 + 64 + 3, constants_of_preset = 3 * n_rows + n_group_contexts;
 static_assert(std::size(constants) == n_tables * constants_of_table + 3 * n_presets * constants_of_preset);
 
-// From the codes 0 to 31, -32, pairs of buckets, and the last three symbols.
+// from: frequencies of the codes 0 to 31, of -32, of the pairs of buckets, and of the last three symbols.
 void read_table(const std::int16_t* from, std::array<std::uint16_t, n_symbols>& to) {
     for (std::uint32_t k = 0; k < 32; ++k)
         to[zero_symbol + k] = to[zero_symbol - k] = static_cast<std::uint16_t>(from[k]);
@@ -74,8 +74,8 @@ std::unique_ptr<Tables> make_tables() {
             for (std::uint32_t row = 0; row < n_rows; ++row, to += n_places) {
                 for (int place = 0; place < static_cast<int>(n_ordinary_places); ++place)
                     to[place] = table_by_parameters(from + 3 * row, place / 8, place % 8);
-                // Codes about as large as in the middle of the others, and a small part of missing values, a larger one,
-                // or nearly all.
+                // Tables for codes about as large as in the middle of the ordinary places, with a small and with a
+                // larger share of missing values, and one for (nearly) only missing values.
                 const int middle = table_by_parameters(from + 3 * row, 3, 3);
                 const auto size = static_cast<std::uint32_t>(std::clamp((middle - 5) / 6, 0, 5));
                 to[some_missing] = static_cast<std::uint8_t>(n_size_tables + size);

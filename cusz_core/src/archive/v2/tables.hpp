@@ -1,5 +1,5 @@
-// What is known beforehand of how codes are distributed: symbols, tables of their frequencies, and presets that give
-// each context a table (docs/reference/format_v2.md, section 7). Shared by all backends.
+// Fixed distributions of codes: symbols, tables of their frequencies, and presets that assign a table to each context
+// (docs/reference/format_v2.md, section 7). Shared by all backends.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace cusz::v2 {
 
-// Symbols: 64 codes from -32 on, 64 pairs of buckets with extra bits, and three more.
+// Symbols: the 64 codes from -32 to 31, 64 pairs of buckets with extra bits, and three more.
 inline constexpr std::int32_t n_direct = 32;
 inline constexpr std::uint32_t zero_symbol = 32, first_bucket = 64, escape = 192, special = 193, verbatim = 194,
                                n_symbols = 195;
@@ -18,8 +18,8 @@ inline constexpr std::int32_t max_code = 1048575; // in magnitude; values with l
 inline constexpr std::uint32_t rans_bits = 12, rans_total = 1u << rans_bits, rans_low = 1u << 16;
 inline constexpr std::uint32_t n_size_tables = 64, n_tables = 86, n_presets = 16;
 
-// Contexts: a row for each lattice (2 stands for all others, too) and phase; places in it are 8 S + N, or say how many
-// of the points around are missing.
+// Contexts: one row per lattice (2 includes all coarser ones) and phase. A place in a row is 8 S + N, or tells how many
+// neighbours are missing.
 inline constexpr std::uint32_t n_rows = 9, n_ordinary_places = 64, some_missing = 64, corners_missing = 65,
                                all_missing = 66, n_places = 67;
 inline constexpr std::uint32_t n_contexts = n_rows * n_places, n_group_contexts = 16;
@@ -58,18 +58,18 @@ std::uint32_t log256(std::uint64_t n);
 
 struct Tables {
     std::array<std::array<std::uint16_t, n_symbols>, n_tables> frequency, start;
-    // Of a symbol, with each table, in 1/256 bits.
+    // Cost of a symbol with each table, in 1/256 bits.
     std::array<std::array<std::uint16_t, n_symbols>, n_tables> cost;
-    // Of a symbol of table t with table u, in the mean, in 1/256 bits.
+    // [t][u]: mean cost of the symbols of table t when coded with table u, in 1/256 bits.
     std::array<std::array<std::uint16_t, n_tables>, n_size_tables> crossed;
     // By active axes of lattice 0, less 1, and preset: the table of each context, and j of each context of groups.
     std::array<std::array<std::array<std::uint8_t, n_contexts>, n_presets>, 3> table_of;
     std::array<std::array<std::array<std::uint8_t, n_group_contexts>, n_presets>, 3> group_of;
-    // By symbol: log2(1 + |leading number|) and the extra bits, in 1/256 bits.
+    // By symbol: log2(1 + |leading number|) plus the extra bits, in 1/256 bits.
     std::array<std::uint16_t, n_symbols> size;
     // By j: the frequency of significant groups.
     std::array<std::uint16_t, 64> group_frequency;
-    // Of a frequency, in 1/256 bits.
+    // Cost by frequency, in 1/256 bits.
     std::array<std::uint16_t, rans_total + 1> cost_of_frequency;
 };
 const Tables& tables();

@@ -1,4 +1,4 @@
-// The CPU backend: what every codec needs of it.
+// The CPU backend.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -14,9 +14,9 @@ namespace cusz::cpu {
 
 namespace {
 
-constexpr std::uint64_t log_run = 1 << 12; // values; their logarithms stay in the cache
+constexpr std::uint64_t log_run = 1 << 12; // values whose logarithms stay in the cache
 
-// The rows of a box, or runs of them.
+// The rows of a box, cut into runs.
 struct Rows {
     struct Row {
         std::uint64_t n;

@@ -38,8 +38,8 @@ bool gathers_fast() {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1) != 0;
 }
 
-// The spline codec gains more by side-by-side coding than slow gathers cost, except in small lattices, whose rows do not
-// fill a vector; the Lorenzo codec does not (docs/benchmarks/cpu.md). Measured on AMD's Zen 4 alone.
+// The spline codec gains more from side-by-side coding than slow gathers cost, except in small lattices, whose rows do
+// not fill a vector; the Lorenzo codec does not (docs/benchmarks/cpu.md). Measured only on AMD Zen 4.
 const Kernels& kernels_for_slow_gathers() {
     static const Kernels chosen = [] {
         Kernels mixed = avx512_kernels;

@@ -1,5 +1,5 @@
-// What is compiled once per instruction set and chosen at run time. All use only IEEE operations and integers, so they
-// give the same bytes. They share their source, too, except where an instruction set is used in its own way
+// Kernels that are compiled once per instruction set and chosen at run time. All use only IEEE operations and integers,
+// so they give the same bytes. They also share their source, except for code written for one instruction set
 // (#ifdef __AVX512F__, __AVX2__); tests/contract/test_host_modes.py compares them.
 #pragma once
 
@@ -16,14 +16,14 @@ template <class T>
 struct LogKernels {
     using Bits = typename Traits<T>::Bits;
 
-    // Of the values that have a logarithm.
+    // Range over the values that have a logarithm.
     ExponentRange (*exponent_range)(const T* field, std::uint64_t n, Bits special);
 
     // logs: n values of T, or of double if the scale is wide. signs: a bit for each value.
     void (*to_logs)(const T* field, std::uint64_t n, const LogScale& scale, Bits special, void* logs,
                     std::uint64_t* signs);
 
-    // signs: those of the whole field, in which these values begin at number `first`; null: none is negative.
+    // signs: of the whole field, where these values begin at number `first`; null: none is negative.
     void (*from_logs)(const void* logs, std::uint64_t n, const LogScale& scale, Bits special,
                       const std::uint64_t* signs, std::uint64_t first, T* field);
 };
@@ -34,7 +34,7 @@ struct Kernels {
     // weigh of checksum.hpp.
     std::uint64_t (*weigh)(const void* data, std::size_t words);
 
-    // Range of those of n < 2^32 values that are finite and not the special pattern.
+    // Range of the values that are finite and not the special pattern. n < 2^32.
     ValueRange (*value_range_f32)(const float* field, std::uint64_t n, std::uint32_t special);
     ValueRange (*value_range_f64)(const double* field, std::uint64_t n, std::uint64_t special);
 
@@ -57,7 +57,7 @@ struct Kernels {
         else
             return spline_f64;
     }
-    // Those for unit 0, whose lattices have 4096 points or fewer; null: these.
+    // The kernels for unit 0, whose lattices have 4096 points or fewer; null: these same ones.
     const Kernels* of_unit0;
 
     LogKernels<float> logs_f32;
@@ -68,8 +68,8 @@ struct Kernels {
 extern const Kernels baseline_kernels;
 extern const Kernels avx2_kernels, avx512_kernels; // these only if CUSZ_HAVE_AVX2 and CUSZ_HAVE_AVX512 are defined
 
-// The best that this processor supports. CUSZ_SIMD=baseline, avx2 or avx512 in the environment selects that one, if the
-// processor supports it.
+// The best kernels that this processor supports. CUSZ_SIMD=baseline, avx2 or avx512 in the environment selects those,
+// if the processor supports them.
 const Kernels& kernels();
 
 } // namespace cusz::cpu

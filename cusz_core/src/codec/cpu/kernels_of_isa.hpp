@@ -16,7 +16,7 @@ namespace cusz::cpu::CUSZ_ISA {
 
 inline std::uint64_t weigh_words(const void* data, std::size_t words) {
 #ifdef __AVX2__
-    // Eight words at a time; words at even and at odd positions times their weights, 32 x 32 bits to 64.
+    // Eight words at a time. Words at even and at odd positions are multiplied by their weights, 32 x 32 bits to 64.
     const char* bytes = static_cast<const char*>(data);
     const std::size_t whole = words / 8 * 8;
     const __m256i step = _mm256_set1_epi32(static_cast<int>(weight_step * 16));

@@ -16,9 +16,9 @@
 namespace cusz::cpu {
 
 // Runs work(part, thread) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
-// Threads, of which the caller is number 0, each take the next part when they are free. The other threads end with the
-// call: none is left to wait for after a fork, or when a host unloads its plugins. If the system refuses to start a
-// thread, or has no memory for it, the running ones do its work.
+// Each thread takes the next part when it is free; the caller is thread 0. The other threads end with the call, so none
+// is left to wait for after a fork, or when a host unloads its plugins. If the system refuses to start a thread, or has
+// no memory for it, the running ones do its work.
 template <class Work>
 void parallel(int threads, std::uint64_t parts, const Work& work) {
     if (threads == 1) {
@@ -51,8 +51,8 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
         if (failure) std::rethrow_exception(failure);
 }
 
-// Splits `count` items into parts of about the same size: several per thread, as a thread may be slower than others, or
-// start later. counts: how many times this is done, each time for a share of these parts.
+// Splits items into parts of about the same size: several per thread, because a thread may be slower than others, or
+// start later. counts: how many splits share the usual number of parts.
 struct Parts {
     std::uint64_t count, number;
     Parts(std::uint64_t things, int threads, std::uint64_t counts = 1)

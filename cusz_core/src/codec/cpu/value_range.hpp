@@ -14,8 +14,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// One minimum, maximum and count per lane, so that loops vectorise. plain: there are no infinities, and the special
-// pattern is a NaN.
+// One minimum, maximum and count per lane, so that loops vectorise. plain: assumes that there are no infinities, and
+// that the special pattern is a NaN.
 template <class T, bool plain>
 struct RangeLanes {
     using Bits = typename Traits<T>::Bits;
@@ -60,7 +60,7 @@ struct RangeLanes {
     }
 };
 
-// take(lanes): has lanes take all values.
+// take(lanes): feeds all values to the lanes.
 template <class T, class Take>
 ValueRange range_by_lanes(typename Traits<T>::Bits special, const Take& take) {
     if (std::isnan(std::bit_cast<T>(special))) {

@@ -1,4 +1,4 @@
-// The CUDA backend: what every codec needs of it, with data on the host, on the device, or both.
+// The CUDA backend: what every codec needs of it, for data on the host, on the device, or both.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -94,7 +94,7 @@ public:
     void copy(void* target, const void* source, std::size_t bytes) override {
         queue_.run([&] {
             queue_.staging.copy(target, source, bytes, stream());
-            queue_.wait(); // it may be the last that a call does
+            queue_.wait(); // a call may end with this copy
         });
     }
 
@@ -185,7 +185,7 @@ public:
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
         if (!data.on_device() && !target.on_device()) return cpu_->piece_checksum(data, bytes, threads, target);
         if (data.on_device() && !target.on_device() && target.pointer != nullptr) {
-            // Without a kernel and memory on the device: this is what is left where there is neither.
+            // Without a kernel or memory on the device: this also works where there is neither.
             require_aligned(data, 4);
             copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes));
             return cpu_->piece_checksum(target, bytes, threads, {});
@@ -236,7 +236,7 @@ private:
         compute_range(arguments, stream());
         queue_.fetch(results.data(), arguments.results, results.size());
         ValueRange range;
-        for (const Result& partial : results) // + 0.0: no -0
+        for (const Result& partial : results) // + 0.0: turns -0 into 0
             range.add(
                 {static_cast<double>(partial.min) + 0.0, static_cast<double>(partial.max) + 0.0, partial.n_valid});
         return range;
@@ -261,9 +261,9 @@ private:
     Queue queue_{first_device()};
     DeviceBuffer result_;
     DeviceBuffer boxes_;                                            // of a sample
-    Buffer box_copy_;                                               // and on the host
-    DeviceBuffer logs_, signs_;                                     // of bounds relative to every value
-    std::unique_ptr<HostBackend> cpu_ = make_cpu_backend();         // for data that is on the host alone
+    Buffer box_copy_;                                               // the same on the host
+    DeviceBuffer logs_, signs_;                                     // for bounds relative to every value
+    std::unique_ptr<HostBackend> cpu_ = make_cpu_backend();         // for data that is only on the host
     std::vector<std::unique_ptr<Engine>> engines_{codecs().size()}; // by the codec's number
 };
 

@@ -9,7 +9,7 @@ namespace cusz::cuda {
 
 static constexpr std::uint32_t threads = 256, warps = threads / warp_lanes;
 
-// Threads take values that are a whole grid apart.
+// A thread takes values that are a whole grid apart.
 static __device__ std::uint64_t first_value() { return std::uint64_t{blockIdx.x} * threads + threadIdx.x; }
 static __device__ std::uint64_t grid_values() { return std::uint64_t{gridDim.x} * threads; }
 
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(threads) exponents_kernel(const ExponentArgume
     if (lane() == 0) a.results[std::uint64_t{blockIdx.x} * warps + warp()] = {least, most};
 }
 
-// V: of the logarithms.
+// V: the type of the logarithms.
 template <class T, class V>
 __global__ void __launch_bounds__(threads) to_logs_kernel(const ToLogsArguments<T> a) {
     for (std::uint64_t i = first_value(); i - lane() < a.n; i += grid_values()) { // whole warps, for the ballot

@@ -4,7 +4,7 @@
 
 namespace cusz::cuda {
 
-// Blocks take one box after another.
+// A block takes one box after another.
 template <class T>
 __global__ void __launch_bounds__(256) copy_boxes_kernel(const CopyBoxesArguments<T> a) {
     for (std::uint32_t b = blockIdx.x; b < a.n_boxes; b += gridDim.x) {

@@ -1,5 +1,5 @@
-// Copies boxes of a field on the device into one piece of memory (sample_boxes.cu), for the host to look at a sample of
-// the field (codec/codec.hpp, choose).
+// Copies boxes of a field on the device into one piece of memory (sample_boxes.cu), so that the host can look at a
+// sample of the field (codec/codec.hpp, choose) or encode its small lattices.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Value ranges of a block's threads to one.
+// Reduction of value ranges over a block.
 #pragma once
 
 #include "device/block.cuh"

@@ -1,4 +1,4 @@
-// The range of a field's values, to which a relative bound refers (docs/reference/format.md, section 4; value_range.cu).
+// The range of a field's values, to which relative bounds refer (docs/reference/format.md, section 4; value_range.cu).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,7 +21,7 @@ struct RangeArguments {
     Result* results; // max_blocks() of them
 };
 
-// The most blocks of any kernel on the current device, and so the most results of compute_range.
+// Max blocks of a kernel on the current device, and so the number of results of compute_range.
 std::uint32_t max_blocks();
 
 // Launches one kernel. Throws Error(DEVICE).

@@ -30,12 +30,12 @@ public:
 
     // Codes from -span() to span() - 1 start at place 0; span() is a power of two, at most 4096.
     std::uint32_t span() const { return span_; }
-    // Other codes are at bucket_place(octave - 2, code >> octave - 2); the table holds only their codeword.
+    // Other codes are in buckets, at bucket_place(octave - 2, code >> octave - 2); the table holds only their codeword.
     std::uint32_t no_place() const { return 2 * span_; }
     std::uint32_t missing_place() const { return 2 * span_ + 1; }
     std::uint32_t first_bucket_place() const { return 2 * span_ + 2; }
     static constexpr std::uint32_t bucket_place(std::uint32_t extra_bits, std::int32_t leading) {
-        return 16 * extra_bits + static_cast<std::uint32_t>(leading + 8); // after the first one
+        return 16 * extra_bits + static_cast<std::uint32_t>(leading + 8); // after first_bucket_place()
     }
     static constexpr std::uint32_t no_entry = 64; // length stored for codes without their own codeword
     const std::uint32_t* bits() const { return bits_.data(); }
@@ -61,11 +61,11 @@ private:
 // paper's section 3.3).
 class DecodeBook {
 public:
-    // lengths: those of a complete code, of a single codeword of length 1, or of no code (read_lengths).
+    // lengths: of a complete code, of a single codeword of length 1, or of no code, as read_lengths() returns them.
     DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
 
-    // One word, so that the default alphabet's table takes half of an L1 cache: total bits of codeword and extra bits
-    // (8), bits of the codeword (4), leading number of the quantisation code (20).
+    // One word, so that the default alphabet's table takes half of an L1 cache: length of codeword and extra bits
+    // together (8 bits), length of the codeword (4), leading number of the quantisation code (20).
     struct Entry {
         std::uint32_t word;
         static Entry of(std::uint32_t length, const Alphabet::Meaning& m) {

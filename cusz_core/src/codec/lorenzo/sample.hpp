@@ -9,7 +9,7 @@
 
 namespace cusz {
 
-// Which tiles are counted: pairs of neighbours chosen by a hash, one in 2^k of them, at least about 64 tiles.
+// Which tiles are counted: a hash picks one in 2^k pairs of adjacent tiles, about 64 tiles or more.
 class Sample {
 public:
     static constexpr std::uint64_t most = 16;
@@ -27,7 +27,7 @@ private:
     int log2_rate_ = 0;
 };
 
-// Number j of n tiles that are spread over a field: one of each of n runs of the same length.
+// Tile j of n tiles spread over a field: one from each of n runs of about the same length.
 constexpr std::uint64_t sampled(std::uint64_t j, std::uint64_t n, std::uint64_t n_tiles) {
     const std::uint64_t begin = n_tiles * j / n, end = n_tiles * (j + 1) / n;
     return begin + ((j + 1) * 0x9E3779B97F4A7C15u >> 32) % (end - begin);

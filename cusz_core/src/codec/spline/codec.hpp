@@ -7,7 +7,7 @@
 namespace cusz::spline {
 
 TileGrid tiles(const Layout& layout, const Coding& coding);
-// How an archive of a field begins, but for what its kind adds.
+// The frame of a field's archive, except the bound in force, the flag for axes and the counters.
 v2::Front front_of(const Layout& layout, const Coding& coding, v2::Kind kind);
 
 std::unique_ptr<HostEngine> on_cpu(HostBackend& backend);

@@ -1,1 +1,1 @@
-"""Configuration files: making them, proposing bounds for them, and checking what comes of them (`cusz check`)."""
+"""Configuration files: making them, proposing bounds for them, and checking the result (`cusz check`)."""

@@ -1,4 +1,4 @@
-"""Whether a configuration and a file do what they are meant to: the command `cusz check`."""
+"""Checks whether a configuration and a file do what they are meant to: the command `cusz check`."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Report:
         ios: of the configuration, with the variables to be compressed.
         variables: of the file.
         problems: what is wrong.
-        warnings: what may well not be meant: a variable of float or double that is not compressed although others are;
-            what a file must keep if a run appends to it, and the configuration changes.
+        warnings: what is probably not intended: a variable of float or double that is not compressed although others
+            are; or a change by the configuration of something that must stay the same if a run appends to the file.
         notes: what is worth knowing.
     """
 
@@ -126,7 +126,7 @@ def _check_plugin(report: Report) -> None:
 
 
 def _check_bounds(path: Path, ios: Sequence[IO], report: Report) -> None:
-    """Whether variables without a bound are integers, as far as there is a run that tells."""
+    """Reports variables without a bound that are not known to be integers. Only a run can tell what they are."""
     types = {variable.name: variable.type for variable in report.variables}
     for name, where in [entry for io in ios for entry in io.unbounded.items()]:
         if name not in types:
@@ -136,7 +136,7 @@ def _check_bounds(path: Path, ios: Sequence[IO], report: Report) -> None:
 
 
 def _check_configuration(path: Path, io: str | None, has_run: bool, report: Report) -> IO | None:
-    """The IO that is meant; None if that is not known."""
+    """Checks a configuration; returns the IO that is meant, None if that is not known."""
     if path.suffix.lower() in (".yaml", ".yml"):
         raise UnsupportedError(
             f"{path} is YAML, but only XML can be checked: ADIOS2 reads either, and 'cusz config' writes both"
@@ -163,7 +163,7 @@ def _check_configuration(path: Path, io: str | None, has_run: bool, report: Repo
 
 
 def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report) -> dict[str, list[Block]]:
-    """The blocks of every variable."""
+    """Checks a file; returns the blocks of every variable."""
     if not path.exists():
         report.problems.append(f"{path} does not exist: if the program has ended early, its messages say why")
         return {}
@@ -173,7 +173,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
             blocks.setdefault(block["variable"], []).append(block)
     except (CuszError, OSError):
         raise
-    except Exception as error:  # whatever ADIOS2 makes of a damaged folder
+    except Exception as error:  # ADIOS2 may raise anything for a damaged folder
         raise CuszError(f"{path} cannot be read: {without_colours(error)}") from None
     if not blocks:
         report.problems.append(f"{path}: there is no complete step in it")
@@ -182,7 +182,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
         if name in blocks:
             continue
         alike = [other for other in blocks if numbered(other) == numbered(name)]
-        if alike and all(other in (asked or {}) for other in alike):  # else it may be a misspelt one of these
+        if alike and all(other in (asked or {}) for other in alike):  # otherwise it may be one of these, misspelt
             report.notes.append(f"{path}: there is no variable {name!r}, as of a level that this run does not have")
         else:
             report.problems.append(
@@ -200,11 +200,11 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
 
 
 def _check_appending(path: Path, ios: Sequence[IO], blocks: dict[str, list[Block]], report: Report) -> None:
-    """Whether a configuration has what a file must keep if more steps are to be readable: the engine, and in BP5, whose
-    readers take this for granted, operations and statistics.
+    """Warns if a configuration changes what must stay the same in a file if steps are appended: the engine, and in BP5,
+    whose readers rely on it, operations and statistics.
 
     Args:
-        ios: those that may write it; if there are several, none of them has an operation by this operator.
+        ios: those that may write the file; if there are several, none of them has an operation of this operator.
     """
     if not ios or not blocks:
         return

@@ -80,13 +80,13 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
         variables: to be compressed.
         comment: for the top of the file.
         statistics: False: ADIOS2 does not compute minimum and maximum of blocks. It must not if a program puts device
-            memory, and in BP5 and SST this takes nearly as long as compressing.
+            memory, and in BP5 and SST computing them takes nearly as long as compressing.
 
     Raises:
         UnsupportedError: the engine does not work with the operator.
         ParameterError: a name has characters that a configuration file cannot hold, such as line breaks.
     """
-    from xml.sax.saxutils import quoteattr  # imports urllib and ssl, which take longer than this package
+    from xml.sax.saxutils import quoteattr  # here: it imports urllib and ssl, which takes longer than this package
 
     check_engine(engine)
     _require_writable(io, variables)
@@ -132,7 +132,7 @@ def _xml_comment(text: str) -> list[str]:
 
 
 def _on_one_line(comment: str) -> str:
-    """A comment without line breaks and other characters that XML or YAML does not have."""
+    """A comment with "?" for line breaks and other characters that XML or YAML does not allow."""
     return "".join(character if _is_writable(character) else "?" for character in comment)
 
 

@@ -46,7 +46,7 @@ class IO:
         engine: its type; "" if the program chooses.
         variables: compressed by this operator, with the bound of each (None: no valid one).
         modes: of these bounds, as they are given; "" where none is.
-        unbounded: those of them for which none is given, as integers need none, and where this is.
+        unbounded: those for which no bound is given, which only integers can do without, and where they are.
         others: variables with an operation that is not this operator's.
         stats_level: the engine's parameter StatsLevel; "" if it is not given.
     """
@@ -148,7 +148,7 @@ def _parse(text: bytes) -> _Element:
         raise _RefusedError(
             f"line {error.lineno}: it is not well-formed XML: {expat.ErrorString(error.code)}"
         ) from None
-    except (LookupError, ValueError) as error:  # a codec of Python's that expat cannot use, or none
+    except (LookupError, ValueError) as error:  # a Python codec that expat cannot use, or an unknown encoding
         raise _RefusedError(f"its encoding cannot be read ({error}): save it as UTF-8") from None
     return top.children[0]
 
@@ -261,7 +261,7 @@ def _parameters(element: _Element, where: str, result: Configuration) -> dict[st
 
 
 def _in_lower_case(parameters: dict[str, str]) -> dict[str, str]:
-    """As ADIOS2 passes them on: of keys that differ only in capitals, the first in alphabetical order counts."""
+    """As ADIOS2 passes them on: if keys differ only in case, the first in alphabetical order counts."""
     return {key.lower(): parameters[key] for key in sorted(parameters, reverse=True)}
 
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 #: The bounds that are shown for every variable, as fractions of its value range.
 BOUNDS = (1e-2, 1e-3, 1e-4, 1e-5)
-#: The bound that is chosen if nothing is said, as a fraction of the value range.
+#: The bound that is chosen by default, as a fraction of the value range.
 RELATIVE = tuning.USUAL
-#: The bound relative to every value that is chosen instead where `RELATIVE` would ruin too many (`tuning.MANY`).
+#: The bound relative to every value that is chosen if `RELATIVE` would ruin too many values (`tuning.MANY`).
 POINTWISE = 1e-3
-_DIGITS = 2  # significant, of a bound that is chosen
+_DIGITS = 2  # significant digits of a bound that is chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Proposal:
 
     Attributes:
         variable: as it is in the file, without its sample.
-        shown: what each of `BOUNDS` gives, according to the sample; empty if there is none, or only one value in it.
+        shown: what each of `BOUNDS` gives, according to the sample; empty if there is none, or all values are equal.
         eb: the bound; None: the variable is to be left out. 0 for integers, which are packed exactly.
         mode: of `eb`.
         outcome: what it gives, according to the sample; None if there is no sample.
-        comment: where the bound comes from, in a line.
-        remark: why the variable is left out, or what else is to be said of it; "" if nothing is.
+        comment: where the bound comes from, in one line.
+        remark: why the variable is left out, or another remark; "" if there is none.
         value_range: smallest and largest value.
     """
 
@@ -78,7 +78,7 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
     Args:
         variable: with its sample.
         goal: how to choose.
-        is_wanted: the variable was asked for by name: it is not left out for being small.
+        is_wanted: the variable was asked for by name, so it is not left out for being small.
         options: parameters of the compression.
 
     Raises:
@@ -181,7 +181,7 @@ def _choose(sample: tuning.Sample, goal: Goal, values: str, **options: Unpack[Op
 
 
 def print_proposals(proposals: Sequence[Proposal], file: TextIO) -> None:
-    """Prints what is in a run, what bounds would give, and what is proposed."""
+    """Prints what is in a run, what some bounds would give, and what is proposed."""
     rows = [("variable", "type", "shape", "steps", "blocks", "value range", "from")]
     table = [["variable", *(f"{bound:g}" for bound in BOUNDS), "chosen"]]
     changes = [["variable", "bound", "become 0", "change sign", "off by > 1%", "off by > 10%"]]

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
     from cusz_core.parameters import Options
 
-_STEPS = 3  # of a variable are looked at
-_VALUES = 1 << 20  # of a sample at most, or one box
-#: Blocks that are not larger are sampled whole, as an archive of a small block is not a part of one of a large block:
-#: of 16^3 values it has a header and a codebook of its own, and tiles that are not full.
+_STEPS = 3  # steps of a variable that are sampled
+_VALUES = 1 << 20  # values of a sample at most, or one box
+#: Blocks of up to this many values are sampled whole, because the archive of a small block is unlike a part of a large
+#: one: for 16^3 values it has a header and a codebook of its own, and tiles that are not full.
 _WHOLE = 1 << 18
 _FETCHED = 32 << 20  # bytes that ADIOS2 reads for a sample at most, or one box
 _AT_ONCE = 1 << 20  # bytes for one Get: ADIOS2 reads a block from the first to the last value of a selection
 SMALL = 4096  # bytes: smaller blocks are not worth a bound
-_MOST_RANGES = 1000  # of the sample that all values can span; else some are marks, such as 1e20 for no data
-_WORTH = 1.05  # the ratio that integers must have to be packed
+_MOST_RANGES = 1000  # how many ranges of the sample all values may span; beyond it, some are marks, such as 1e20
+_WORTH = 1.05  # the ratio above which packing integers is worth it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,15 +54,14 @@ class SampledVariable:
         type: ADIOS2's name of its type.
         shape: of the global array (at the first step, if it changes); () for local arrays.
         steps: number of steps that have it.
-        blocks: number of its blocks at one of them.
-        sample: values of it, for `tuning.survey` and `tuning.find_bound`: ratios are those of a block of mean size, the
-            value range is that of `has_statistics`. None: there is none, or they are integers.
-        packed_ratio: of integers, which the operator packs exactly: raw bytes over packed ones; NaN if not known.
-        has_statistics: the value range is that of all steps, from ADIOS2's statistics; else that of the sample.
+        blocks: number of its blocks at one of these steps.
+        sample: some of its values, for `tuning.survey` and `tuning.find_bound`: ratios are for a block of mean size;
+            for the value range see `has_statistics`. None: there is no sample, or values are integers.
+        packed_ratio: for integers, which the operator packs exactly: raw bytes over packed bytes; NaN if not known.
+        has_statistics: the value range is that of all steps, from ADIOS2's statistics; otherwise, of the sample.
         is_single: it is a single value at each step.
-        chosen_by: the one of the names and patterns asked for that decides about it (`names.deciding`); "": there are
-            none.
-        remark: why it should not be compressed, or why there is no sample; "" if nothing is to be said.
+        chosen_by: the name or pattern asked for that decides about it (`names.deciding`); "" if none was given.
+        remark: why it should not be compressed, or why there is no sample; "" if neither applies.
     """
 
     name: str
@@ -79,14 +78,14 @@ class SampledVariable:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is of integers, which need no bound."""
+        """Whether its values are integers, which need no bound."""
         return self.type in INTEGERS
 
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """A block of a variable. It begins at `start` in the global array; in a local one it has a number, and `start` is
-    0."""
+    """A block of a variable, which begins at `start` in the global array. In a local array it has a number instead, and
+    `start` is 0."""
 
     step: int
     number: int | None
@@ -99,13 +98,13 @@ def sampled_variables(
 ) -> Iterator[SampledVariable]:
     """Takes samples of the variables in a BP file (BP5 or BP4), one variable after the other.
 
-    A sample is of boxes from the blocks of up to three steps, not more than 2^20 values (or one box), for which ADIOS2
-    reads no more than 32 MiB (or what one box needs), in pieces of 1 MiB where that is possible.
+    A sample consists of small blocks, or of boxes from larger ones, at up to three steps: no more than 2^20 values (or
+    one box). For boxes ADIOS2 reads no more than 32 MiB (or what one box needs), in pieces of 1 MiB where possible.
 
     Args:
         path: the .bp folder or file.
-        names: of the variables, or patterns (`names`); all with values that the operator takes if it is empty.
-        options: parameters of the compression: `fill` is no part of the value range, `predictor` decides how large the
+        names: names or patterns (`names`) of variables; if empty, all whose values the operator takes.
+        options: parameters of the compression: `fill` is not part of the value range, and `predictor` decides how large
             boxes are.
 
     Raises:
@@ -123,7 +122,7 @@ def sampled_variables(
         raise CuszError(f"{path!r}: there is no complete step in it")
     try:
         plugin = Plugin()
-    except PluginError:  # then ADIOS2 cannot read what it compressed either
+    except PluginError:  # then ADIOS2 cannot read what the plugin compressed either
         plugin = None
     file = Input(path, None, None, None, plugin)
     try:
@@ -132,7 +131,7 @@ def sampled_variables(
             raise CuszError(f"{path!r}: there is no complete step in it, or no variable")
         wanted = chosen(names or None, sorted(available), repr(path))
         for name in names:
-            if name in available:  # others are patterns, which leave out what is no number
+            if name in available:  # the others are patterns, which skip variables of other types
                 _require_number(name, available[name]["Type"])
         for name in wanted:
             if available[name]["Type"] in FLOATS | INTEGERS:
@@ -191,7 +190,7 @@ class _Run:
         return dataclasses.replace(known, sample=sample, has_statistics=stated is not None, remark=remark)
 
     def packed(self, known: SampledVariable, blocks: list[_Block]) -> SampledVariable:
-        """With what the operator makes of the first rows of blocks of integers."""
+        """Adds the ratio with which the operator packs the first rows of blocks of integers."""
         raw = packed = 0
         for block in _spread(blocks):
             count, left = list(block.count), _VALUES
@@ -208,7 +207,7 @@ class _Run:
         return dataclasses.replace(known, packed_ratio=raw / packed, remark=remark)
 
     def blocks(self, is_local: bool) -> list[_Block]:
-        """Blocks of the steps to be looked at: those that are not small beside the others."""
+        """The blocks of the steps to be sampled, without those that are less than half as large as the median."""
         found = []
         n_steps = len(self.steps)
         for number in sorted({(2 * i + 1) * n_steps // (2 * _STEPS) for i in range(_STEPS)}):
@@ -221,7 +220,7 @@ class _Run:
         return [block for block in found if 2 * math.prod(block.count) >= usual]
 
     def compressed(self, block: _Block) -> str:
-        """With which bound the block has been compressed by this plugin, in words; "": it has not been."""
+        """Says with which bound this plugin compressed the block; "" if it did not."""
         archive = self.file.archive(self.name, block.step, block.start, self.dtype, 1 << 16, block.number)
         if archive is None:
             return ""
@@ -238,12 +237,12 @@ class _Run:
         return self.file.values(self.name, block.step, (corner, tuple(count)), self.dtype, block=block.number)
 
     def whole(self, blocks: list[_Block]) -> NDArray[Any]:
-        """The blocks, one behind the other."""
+        """The values of the blocks, concatenated."""
         return np.concatenate([self.read(block, (0,) * len(block.count), block.count).reshape(-1) for block in blocks])
 
     def values(self, blocks: list[_Block], predictor: str) -> NDArray[Any]:
-        """Boxes of the blocks, one behind the other along the first axis. Of the axes, those of extent 1 and all but
-        the four fastest ones are left out."""
+        """Boxes of the blocks, concatenated along the first axis. They have at most four axes: the fastest of those
+        whose extent is not 1."""
         smallest = [min(extents) for extents in zip(*(block.count for block in blocks), strict=True)]
         axes = [axis for axis, extent in enumerate(smallest) if extent > 1][-4:]
         total = sum(math.prod(block.count) for block in blocks)
@@ -270,16 +269,16 @@ class _Run:
         return np.concatenate(parts).reshape([-1, *shape[1:]])
 
     def statistics(self, size: int, limits: cusz_core.ValueRange, fill: float | None) -> cusz_core.ValueRange | None:
-        """The value range in ADIOS2's statistics, if it can be true for a sample of `size` values: there may be none (0
-        and 0, or a minimum above the maximum), and NaN and fill spoil it, also where the sample has none. So do blocks
-        without values: ADIOS2 counts them as 0 (BP4), or as what is beyond all values (BP5)."""
+        """The value range from ADIOS2's statistics, if it can be true for a sample of `size` values. There may be none
+        (0 and 0, or a minimum above the maximum); NaN and fill spoil them, even if the sample has none. So do blocks
+        without values: ADIOS2 counts them as 0 (BP4), or as beyond all values (BP5)."""
         low, high = float(self.description["Min"]), float(self.description["Max"])
         placed = [self.file.placed(self.name, step) for step in self.steps]
         has_values = np.concatenate([of_step.count > 0 for of_step in placed]).all(axis=1)
         if not has_values.all():
             low = float(np.concatenate([of_step.min for of_step in placed])[has_values].min())
             high = float(np.concatenate([of_step.max for of_step in placed])[has_values].max())
-        slack = 1e-5 * max(abs(low), abs(high))  # they are texts of seven digits
+        slack = 1e-5 * max(abs(low), abs(high))  # statistics are texts of seven digits
         holds = -math.inf < low < high < math.inf and low - slack <= limits.min and limits.max <= high + slack
         half, of_sample = high / 2 - low / 2, limits.max / 2 - limits.min / 2
         holds = holds and not half > _MOST_RANGES * of_sample > 0
@@ -289,20 +288,20 @@ class _Run:
 
 
 def _spread(blocks: list[_Block]) -> list[_Block]:
-    """As many of the blocks as a sample may have, from all over."""
+    """As many of the blocks as a sample may have, evenly spread."""
     mean = statistics.mean(math.prod(block.count) for block in blocks)
     n_blocks = min(max(int(_VALUES // mean), 1), len(blocks))
     return [blocks[(2 * number + 1) * len(blocks) // (2 * n_blocks)] for number in range(n_blocks)]
 
 
 def _span(box: Sequence[int], extents: Sequence[int], outer: int) -> int:
-    """Values of a block from the first to the last one of a box of which the `outer` slowest axes are cut off."""
+    """How many values of a block lie from the first to the last value of a box without its `outer` slowest axes."""
     strides = [math.prod(extents[axis + 1 :]) for axis in range(len(extents))]
     return 1 + sum((edge - 1) * stride for edge, stride in zip(box[outer:], strides[outer:], strict=True))
 
 
 def _split(box: Sequence[int], extents: Sequence[int], value_bytes: int) -> int:
-    """How many of the slowest axes of a box have to be cut up so that one Get reads little."""
+    """How many of the slowest axes of a box have to be split up so that one Get reads little."""
     return next(
         (outer for outer in range(len(box)) if _span(box, extents, outer) * value_bytes <= _AT_ONCE), len(box) - 1
     )

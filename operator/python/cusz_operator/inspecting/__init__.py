@@ -1,1 +1,1 @@
-"""Looking into files: their blocks and variables, how far two runs are apart, and the report on a run."""
+"""Inspecting files: their blocks and variables, the differences between two runs, and the report on a run."""

@@ -37,8 +37,8 @@ from ..tables.stored import (
     mark_of,
 )
 
-#: Reading one element of a block, ADIOS2 looks at all blocks of its variable; a whole block of BP5 it finds at once. So
-#: small blocks are read whole: those with at most so many bytes for every block that it would have looked at.
+#: To read one element, ADIOS2 looks at all blocks of the variable, but BP5 finds a whole block at once. So small blocks
+#: are read whole: those with at most this many bytes for every block that it would have looked at.
 _BYTES_PER_LOOK = 16
 _BLOCKS_PER_REPORT = 100
 
@@ -49,24 +49,24 @@ class Block(TypedDict, total=False):
     Always present:
         variable: its name.
         type: ADIOS2's name for its type, such as "float".
-        step: as ADIOS2 counts them, from 0.
+        step: its number, as ADIOS2 counts from 0.
         block: the block's number within variable and step.
         count: extents; () for a single value.
         operator: "cusz", "none or other", or "" for an empty block, which is not read.
     Where applicable:
-        writer: the rank that wrote it; unknown in BP4, and where `start` is.
+        writer: the rank that wrote it; not in BP4, and not for some 8-bit integers in ADIOS2 2.12.
         start: offset in the global array; not for local arrays, single values, and some 8-bit integers in ADIOS2 2.12.
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
         out_of_range, unpredictable, version, checksum (of the payload). If a Writer was given float16, which it stores
-        as float, raw_bytes and ratio are those of float16. Integers, and float and double where BP4 has room for no
-        more than the bytes, have a packed block: the kind is "packed", or "raw" if they became no smaller, and bins,
+        as float, raw_bytes and ratio are those of float16. Integers, and float and double where BP4 has no room beyond
+        the bytes themselves, are in packed blocks: the kind is "packed", or "raw" if they became no smaller, and bins,
         version and checksum are missing.
     From the block table of a Writer:
         device (number of the CUDA device that held the field, -1: host memory), min, max (of values that are finite and
         not fill; absent if the Writer was told not to compute them), seconds (spent compressing).
-    From a Writer's record of what was asked of it (the bound that it gives archives is absolute):
+    From a Writer's record of what it was asked for (its archives have absolute bounds):
         asked_mode, asked_eb.
     For blocks that the plugin could not compress:
         raw_bytes, archive_bytes, ratio, and kind: "plain" (stored uncompressed) or "lost" (NaN, because the memory
@@ -115,21 +115,21 @@ def inspect_bp(
     """Every block in a BP file (BP5 or BP4), by step, variable and block.
 
     Archives are fetched whole but not decoded: only their headers are read. Variables that are not compressed by this
-    plugin are listed as such. Block tables are not listed; they add to the description of their variables' blocks. A
-    file that is still being written is listed as far as it is complete.
+    plugin are listed as such. Block tables are not listed, but add to the description of their variables' blocks. Of a
+    file that is still being written, complete steps are listed.
 
     Args:
         path: the .bp folder or file.
-        variables: names or patterns (`names`) of those to list; None: all.
-        steps: numbers of those to list, from 0, or from the end if negative; None: all.
+        variables: names or patterns (`names`) of the variables to list; None: all.
+        steps: numbers of the steps to list, from 0, or from the end if negative; None: all.
         check: also verifies the checksums of archives; a block whose payload is damaged has an `error`.
         progress: called from time to time with the part of the work that is done, from 0 to 1.
 
     Raises:
         FileNotFoundError: there is no such file.
         ParameterError: there is no such variable or step.
-        CorruptArchiveError: its metadata is damaged, according to the Writer's checksums. (Where a block table is, its
-            blocks have an `error`.)
+        CorruptArchiveError: its metadata is damaged, according to the Writer's checksums. (If a block table is damaged,
+            its blocks have an `error` instead.)
         PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
         UnsupportedError: this adios2 is older than 2.11.
     """
@@ -143,9 +143,9 @@ class OpenFile:
 
     Attributes:
         table_checks: CRC-32 of block tables, by step and variable, as far as they are known.
-        records: what Writers were asked, by step and variable.
-        widenings: how many times as many bytes values take where they are stored as where they were given, by variable,
-            as far as steps that have been opened tell.
+        records: what Writers were asked for, by step and variable.
+        widenings: stored size of a value over its size as given (2 for float16), by variable, as far as steps opened
+            so far tell.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, check: bool) -> None:
@@ -158,7 +158,7 @@ class OpenFile:
             FileNotFoundError, CorruptArchiveError, PluginError, UnsupportedError: as for `inspect_bp`.
         """
         self._path = os.fspath(path)
-        self._absolute = os.path.join(os.getcwd(), self._path)  # the program may go to another folder
+        self._absolute = os.path.join(os.getcwd(), self._path)  # the program may change its working folder
         if not self._path or not Path(self._path).exists():
             raise FileNotFoundError(f"{self._path!r} does not exist")
         self.table_checks = checks.verify(Path(self._path))
@@ -172,7 +172,7 @@ class OpenFile:
     def selected(
         self, variables: Collection[str] | None, steps: Collection[int] | None
     ) -> tuple[Collection[str] | None, Collection[int] | None]:
-        """Variables, and steps counted from 0, to be given to `parts`. ADIOS2's metadata tells which there are.
+        """Variables, and steps counted from 0, for `parts`, from what ADIOS2's metadata says there is.
 
         Raises:
             ParameterError: there is no such variable or step.
@@ -200,7 +200,7 @@ class OpenFile:
     ) -> Iterator[Part]:
         """Variables at every step, each valid until the next one is asked for.
 
-        Of what the plugin did not get it is certain only after the last one that no other copy of it did.
+        Only after the last one is it certain that no other copy of the plugin got what this one did not.
 
         Args:
             variables, steps: which; None: all.
@@ -221,8 +221,8 @@ class OpenFile:
                 share = (begin, 1 / len(names) / n_steps)
                 yield Part(self, step, name, found[name], selected, progress, share)
             with calling_adios2(f"end a step of {self._path!r}"):
-                # If the next step has fewer blocks than the one that is selected, ADIOS2 ends the process when it is
-                # asked for its variables (BP4).
+                # If the block that is selected does not exist at the next step, ADIOS2 ends the process when it lists
+                # the variables there (BP4).
                 for variable in selected.values():
                     variable.set_block_selection(0)
         if self._others:
@@ -235,7 +235,7 @@ class OpenFile:
             PluginError: ADIOS2 loaded another copy of the plugin, which may have got it.
         """
         self._others += 1
-        if self._others & (self._others - 1) == 0:  # a power of two: so many blocks cost few looks at what is loaded
+        if self._others & (self._others - 1) == 0:  # at powers of two only: a look at all libraries takes milliseconds
             refuse_several_copies()
 
     def _steps(self, wanted: Collection[int] | None) -> Iterator[OpenStep]:
@@ -244,7 +244,7 @@ class OpenFile:
     def _variables(self, io: Any) -> dict[str, dict[str, str]]:
         with calling_adios2(f"list the variables of {self._path!r}"):
             found = io.available_variables()
-            # Of a file with several writers, the first step of each has its attributes.
+            # If several Writers wrote the file, the first step of each has its attributes.
             for name in [name for name, own in found.items() if own["Type"] == "float" and name not in self.widenings]:
                 given = io.inquire_attribute(attribute_name(name))
                 if given is not None and given.type() == "string":
@@ -259,8 +259,8 @@ class Part:
         name, type: of the variable.
         step: its number in the file.
         shape: of the global array; () for one value, and for blocks without a place.
-        record: what a Writer was asked of it; None if that is not known.
-        widening: how many times as many bytes its values take where they are stored as where they were given.
+        record: what a Writer was asked for; None if that is not known.
+        widening: stored size of a value over its size as given (2 for float16).
     """
 
     def __init__(
@@ -276,8 +276,8 @@ class Part:
         """
         Args:
             description: ADIOS2's, of the variable.
-            selected: handles of variables of which a block is selected, by name.
-            share: of the work that `progress` is told about: where the part begins, and its size.
+            selected: handles of variables that have a block selected, by name.
+            share: where the part begins in the work that `progress` reports, and how much of it the part is.
         """
         self.name, self.type = name, description["Type"]
         self.step = step.number
@@ -289,7 +289,7 @@ class Part:
         self._progress = progress
         self._share = share
         self._places_are_known = True
-        # Each kind of selection has a handle of its own, as ADIOS2 keeps in it what was selected before.
+        # Each kind of selection has its own handle, because ADIOS2 keeps earlier selections in it.
         self._handles: dict[_Selection, Any] = {}
         self._memory = CaptureMemory()
 
@@ -300,15 +300,15 @@ class Part:
             CorruptArchiveError: it is damaged, not one of this package, or does not describe the variable's blocks.
         """
         table = self._stored_table()
-        # What a Writer has sealed is not looked up in ADIOS2's metadata, which takes longer than the table itself.
+        # A table sealed by a Writer is not compared with ADIOS2's metadata: that takes longer than the table itself.
         is_sealed = (self.step, self.name) in self._file.table_checks
         if table is not None and not is_sealed and not _describes(table, self._described()):
             raise CorruptArchiveError(f"the block table of {self.name!r} describes other blocks")
         return table
 
     def blocks(self, *, tells_damage: bool = False) -> Iterator[Block]:
-        """The blocks, with what is in their archives and in the block table, which have the sizes of what is stored.
-        tells_damage: also what is wrong with the table."""
+        """The blocks, with what their archives and the block table say; sizes are of values as they are stored. With
+        tells_damage, also with what is wrong with the table."""
         blocks = self._described()
         damage = ""  # of the table: the blocks are still listed
         try:
@@ -348,7 +348,7 @@ class Part:
             tells_writer = self._opened.engine.impl.Type().startswith("BP5")
             infos = blocks_info(self._opened.engine, self.name, self._opened.counted)
             shape_id = self._opened.io.inquire_variable(self.name).shape_id().name
-        # BP4 has a shape for blocks without a place, if a global array of this name follows in another step.
+        # BP4 gives blocks without a place a shape, if a global array of this name follows at another step.
         has_shape = bool(self.shape) and shape_id != "LocalArray"
         blocks = []
         if infos is None:
@@ -360,14 +360,14 @@ class Part:
             is_value = info["IsValue"] == "True"
             if has_shape and not is_value:
                 block["start"] = extents_of(info["Start"])
-            # BP4 gives a global array of no elements no extents.
+            # BP4 gives no extents for a global array without elements.
             block["count"] = () if is_value else extents_of(info["Count"]) or (0,)
             block["operator"] = "none or other" if math.prod(block["count"]) > 0 else ""
             blocks.append(block)
         return blocks
 
     def _described_otherwise(self) -> list[Block]:
-        """The blocks as the block table describes them; without one, their extents alone."""
+        """The blocks as the block table describes them; without one, only their extents."""
         table = self._stored_table()
         of_variable = Block(variable=self.name, type=self.type, step=self.step, operator="none or other")
         if table is None:
@@ -387,7 +387,7 @@ class Part:
         ]
 
     def _stored_table(self) -> NDArray[Any] | None:
-        """The block table, if there is one, verified by itself."""
+        """The block table, if there is one, verified by itself but not against the blocks."""
         try:
             variable = self._opened.io.inquire_variable(blocktable.table_name(self.name))
             if variable is None:
@@ -408,23 +408,23 @@ class Part:
         return table
 
     def _by_number(self, blocks: Sequence[Block], dtype: np.dtype[Any]) -> dict[int, _Selection]:
-        """As `_selections`, of blocks of which only numbers and extents are known."""
+        """As `_selections`, for blocks of which only numbers and extents are known."""
         filled = [i for i, block in enumerate(blocks) if block["operator"] and block["count"]]
         if not filled:
             return {}
         if not self.shape:
             return dict.fromkeys(filled, _Selection.ELEMENT_OF_BLOCK)
-        # Blocks of a global array are read whole: only if one of them, the smallest, is found to be an archive.
+        # Blocks of a global array can only be read whole: they are if the smallest of them is found to be an archive.
         first = Block(**blocks[min(filled, key=lambda i: math.prod(blocks[i]["count"]))])
         self._add_archive(first, dtype, _Selection.BLOCK)
         is_other = first["operator"] != PLUGIN_NAME and "error" not in first
         return {} if is_other else dict.fromkeys(filled, _Selection.BLOCK)
 
     def _add_archive(self, block: Block, dtype: np.dtype[Any], selection: _Selection) -> None:
-        """Adds what the block's archive says of itself, if it is one of this plugin.
+        """Adds what the block's archive says, if it is one of this plugin.
 
         Args:
-            dtype: of its values.
+            dtype: of the block's values.
             selection: how ADIOS2 is asked for it.
         """
         if selection is _Selection.NONE:
@@ -458,7 +458,7 @@ class Part:
                 if self._file.check and "checksum" in block:
                     cusz_core.check(archive)
                 elif self._file.check and block["kind"] in ("packed", "raw"):
-                    embedding.unpacked(bytes(archive))  # which have their checksum in their head
+                    embedding.unpacked(bytes(archive))  # their checksum is in their header
         except PluginError:
             raise
         except Exception as error:  # of ADIOS2, or of a damaged archive: the other blocks are still worth listing
@@ -466,7 +466,7 @@ class Part:
 
 
 class _Selection(enum.Enum):
-    """What is asked for, so that ADIOS2 decodes a block. Of one element, no more is read if it is not compressed."""
+    """What is asked for to make ADIOS2 decode a block. If the block is not compressed, no more than that is read."""
 
     ELEMENT = enum.auto()  # the first one, by its place in the global array
     ELEMENT_OF_BLOCK = enum.auto()  # of a local array, by the block's number
@@ -475,7 +475,7 @@ class _Selection(enum.Enum):
 
 
 def _selections(blocks: Sequence[Block], dtype: np.dtype[Any]) -> dict[int, _Selection]:
-    """How ADIOS2 is asked for the blocks of a variable and step, by their indices; not for values and empty blocks.
+    """How ADIOS2 is asked for the blocks of a variable at a step, by index; single values and empty blocks have none.
 
     Args:
         dtype: of their values.
@@ -505,7 +505,7 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
     """What the plugin has stored for a block of these extents.
 
     Raises:
-        CorruptArchiveError, ArchiveTooNewError: it cannot be read, or is not of such a block.
+        CorruptArchiveError, ArchiveTooNewError: it cannot be read, or does not belong to this block.
     """
     if mark := mark_of(archive):
         stored = len(archive)
@@ -548,7 +548,7 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
 
 
 def _as_given(block: Block, times: int) -> Block:
-    """The block with its size before it was stored as so many times as many bytes."""
+    """The block with the size of its values as they were given; they are stored in `times` as many bytes."""
     if "raw_bytes" in block:
         block["raw_bytes"] //= times
         block["ratio"] /= times

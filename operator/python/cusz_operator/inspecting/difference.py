@@ -1,4 +1,4 @@
-"""How far two runs are apart: variable by variable and step by step, whatever programs wrote them."""
+"""How much two runs differ: variable by variable and step by step, whatever programs wrote them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from ..tables.boxes import Box, Extents, first_overlap, pieces
 from ..tables.representation import are_stored_alike
 
 _MAX_VALUES = 2**22  # read at once
-_SPARSE = 32  # if blocks cover less than one in so many values, they are read one by one
-_CHUNK = 2**15  # compared at once: what is made of so many stays in the caches
+_SPARSE = 32  # if blocks cover less than one in this many values, they are read one by one
+_CHUNK = 2**15  # values compared at once, so that intermediate arrays stay in the caches
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far a variable of two runs, "a" and "b", is apart at a step.
+    """How much a variable of two runs, "a" and "b", differs at a step.
 
     Attributes:
-        variable, step: which.
+        variable, step: the name, and the number of the step.
         problem: why it cannot be compared, such as "only in a"; "" if it can.
-        values: how many were compared: those in a block of either.
-        covered: which share of the global shape these are.
+        values: how many were compared: those in a block of either run.
+        covered: the share of the global shape that these are.
         different: how many of them are not the same, bit for bit.
-        beyond: how many differ by more than the bound; without one, 0. Decided without rounding. Values of which one
-            is not finite have to be the same, and those that only one run has are beyond it. Of complex numbers, real
-            and imaginary parts are counted by themselves.
-        finite_in_one: how many are finite in one run alone.
+        beyond: how many differ by more than the bound, decided without rounding; 0 without a bound. If one of two
+            values is not finite, they must be the same; values that only one run has count as beyond. Real and
+            imaginary parts of complex numbers are counted separately.
+        finite_in_one: how many are finite in only one run.
         largest: the largest |a - b| over values that are finite in both; of texts, infinite if they differ.
-        at: where it is; () if there is none.
+        at: the index of that value; () if there is none.
         largest_of_range: the same over the range of a; NaN if that is 0 or not known.
         psnr: 20 log10(range of a / RMSE) in dB, over values that are finite in both; infinite if all are the same, NaN
             if it is beyond double precision.
@@ -86,18 +86,18 @@ def compare_runs(
 
     Args:
         a, b: the .bp folders; a is the original, if one of them is.
-        variables, steps: only these, by names or patterns (`names`); None: all.
+        variables, steps: only these; variables by names or patterns (`names`). None: all.
         eb: the bound; None: there is none.
         mode: "abs": |a - b| <= eb; "rel": eb is a fraction of the range of a's finite values at the step; "pw_rel":
             |a - b| <= eb * |a|.
-        fill: of floating-point variables, a value that stands for a missing one, as for `Writer`: it counts neither for
-            ranges nor for the PSNR, and must be the same in both.
+        fill: a value of floating-point variables that stands for a missing one, as for `Writer`. Fill counts neither
+            for ranges nor for the PSNR, and must be at the same places in both.
         threads: as for `Reader`.
         progress: called with the part of the work that is done.
 
     Raises:
         FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
-        ParameterError: a variable or step that neither has, or a bound that makes no sense.
+        ParameterError: neither run has a variable or step, or the bound makes no sense.
     """
     if eb is not None:
         embedding.error_bound(eb)
@@ -146,7 +146,7 @@ def _difference(
         if is_placed == [False, False]:
             return _difference_of_blocks(a, b, name, number, eb, mode, fill)
         shapes = [step.shape(name) for step in (a, b)]
-    except (ParameterError, UnsupportedError) as error:  # no global shape in one, or a type that numpy does not have
+    except (ParameterError, UnsupportedError) as error:  # no global shape in one, or a type that numpy lacks
         return Difference(name, number, str(error))
     if shapes[0] != shapes[1]:
         return Difference(name, number, f"shape {shapes[0]} in a, {shapes[1]} in b")
@@ -156,7 +156,7 @@ def _difference(
         return Difference(name, number, "", 1, 1.0, int(differs), beyond, math.inf if differs else 0.0)
     sums = _Sums(eb if mode != "rel" else None, mode == "pw_rel")
     _add_all(sums, a, b, name, fill)
-    if eb is not None and mode == "rel" and not sums.keep(eb):  # its range is known only now, and it may be broken
+    if eb is not None and mode == "rel" and not sums.keep(eb):  # the range is known only now; the bound may be broken
         sums = _Sums(embedding.absolute_bound(eb, *_range_of(a, name, fill)))
         _add_all(sums, a, b, name, fill)
     return sums.difference(name, number, math.prod(shapes[0]))
@@ -165,7 +165,7 @@ def _difference(
 def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str, fill: float | None) -> None:
     """Adds all values of a variable that has the same shape and type in both."""
     shape = a.shape(name)
-    # Where archives are decoded. ADIOS2 has its own memory, from which it would be copied.
+    # Buffers that archives are decoded into; None where ADIOS2 reads, because its values would have to be copied there.
     room = [
         np.empty(min(math.prod(shape), _MAX_VALUES), step.dtype(name))
         if shape and step._blocks(name).has_table
@@ -193,7 +193,7 @@ def _add_all(sums: _Sums, a: ReaderStep, b: ReaderStep, name: str, fill: float |
 def _difference_of_blocks(
     a: ReaderStep, b: ReaderStep, name: str, number: int, eb: float | None, mode: str, fill: float | None
 ) -> Difference:
-    """Of a variable without a global shape, whose blocks are compared one by one; `at` begins with the block."""
+    """The difference of a variable without a global shape, block by block; `at` begins with the block's number."""
     if not np.array_equal(a.blocks(name)["count"], b.blocks(name)["count"]):
         return Difference(name, number, "blocks of other extents, or another number of them, in a and b")
     x, y = ([_with_holes(block, fill) for block in step.read_blocks(name)] for step in (a, b))
@@ -210,7 +210,7 @@ def _difference_of_blocks(
 
 
 def _range_of(step: ReaderStep, name: str, fill: float | None) -> tuple[float, float]:
-    """Minimum and maximum of the values that are finite and not fill, in blocks."""
+    """Minimum and maximum of the values in blocks that are finite and not fill; 0 and 0 if there are none."""
     low, high = math.inf, -math.inf
     is_covered = step.is_covered(name)
     for box in _boxes(step.shape(name), [step], name):
@@ -223,7 +223,7 @@ def _range_of(step: ReaderStep, name: str, fill: float | None) -> tuple[float, f
 
 
 def _boxes(shape: Extents, steps: Sequence[ReaderStep], name: str) -> Iterator[Box]:
-    """Boxes of a shape that together have all blocks of a variable in them."""
+    """Boxes of a shape that together contain all blocks of a variable."""
     known = [step._blocks(name) for step in steps] if shape else []
     if known and min(int(own.table["count"].prod(axis=1).sum()) for own in known) * _SPARSE < math.prod(shape):
         blocks = {own.box(number) for own in known for number in own.filled.tolist()}
@@ -236,12 +236,12 @@ def _boxes(shape: Extents, steps: Sequence[ReaderStep], name: str) -> Iterator[B
 
 
 def _with_holes(values: NDArray[Any], fill: float | None) -> NDArray[Any]:
-    """With a NaN that is no program's in place of fill values, of floating-point numbers."""
+    """Replaces fill values of floating-point types by a NaN with bits that no program writes."""
     if fill is None or values.dtype.kind != "f":
         return values
     with np.errstate(over="ignore"):
         missing = np.float64(fill).astype(values.dtype)
-    if np.isinf(missing) and math.isfinite(fill):  # the type does not have it
+    if np.isinf(missing) and math.isfinite(fill):  # the type cannot hold it
         return values
     bits = np.dtype(f"u{values.itemsize}")
     hole = (np.array(np.nan, values.dtype).view(bits) + bits.type(0x5A)).view(values.dtype)
@@ -262,7 +262,7 @@ def _distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class _Sums:
-    """What is known of the differences between two arrays, piece after piece."""
+    """Accumulates the differences between two arrays, piece by piece."""
 
     def __init__(self, bound: float | None, is_pointwise: bool = False) -> None:
         self._bound, self._is_pointwise = bound, is_pointwise
@@ -271,7 +271,7 @@ class _Sums:
         self._at: Extents = ()
         self._low, self._high = math.inf, -math.inf
         self._squares = embedding.SumOfSquares()
-        self._are_plain = True  # those that differ: floating-point numbers that both have, and finite
+        self._are_plain = True  # all that differ are finite floating-point numbers in both
 
     def add_alone(self, n_values: int) -> None:
         """Adds values that only one of the two has."""
@@ -281,7 +281,7 @@ class _Sums:
         self._beyond += n_values if self._bound is not None else 0
 
     def widen(self, values: NDArray[Any]) -> None:
-        """Adds the finite ones of a's values to its range."""
+        """Extends the range of a by the finite ones of these values."""
         for part in _parts(values):
             finite = part[np.isfinite(part)]
             if finite.size:
@@ -361,11 +361,11 @@ class _Sums:
         bound = Fraction(self._bound or 0.0)
         if self._is_pointwise:
             return sum(abs(x - y) > bound * abs(x) for x, y in apart)
-        whole = math.floor(bound)  # a distance is beyond the one if it is beyond the other
+        whole = math.floor(bound)  # a whole distance is beyond the one exactly if it is beyond the other
         return sum(abs(x - y) > whole for x, y in apart)
 
     def keep(self, eb: float) -> bool:
-        """Whether all values are certain to be within this fraction of the range of a's."""
+        """Whether all values are certain to be within this fraction of a's range."""
         if not self._are_plain or self._different == 0:
             return self._different == 0
         return self._largest < embedding.absolute_bound(eb, self._low, self._high)

@@ -22,7 +22,7 @@ from .blocks import Block, OpenFile
 @dataclasses.dataclass(frozen=True)
 class Asked:
     """A bound as it was asked for: absolute (mode "abs"), or a fraction of the value range ("rel") or of every value
-    ("pw_rel"). Or what a Writer was asked for instead: mode "psnr", "ratio" or "budget_bytes", and its value as `eb`.
+    ("pw_rel"). Or another goal that a Writer was given: mode "psnr", "ratio" or "budget_bytes", with its value as `eb`.
     """
 
     mode: str
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class BlockError:
-    """Why a block cannot be read; with block None, why the block table of the variable at that step cannot."""
+    """Why a block cannot be read; if `block` is None, why the block table of the variable at that step cannot."""
 
     step: int
     block: int | None
@@ -45,27 +45,27 @@ class VariableInfo:
     Attributes:
         name: of the variable.
         type: ADIOS2's name for its type, such as "float".
-        steps: numbers of those that have it.
+        steps: numbers of the steps that have it.
         blocks: number of blocks, over these steps.
-        covered: the share of the global shapes in which there are blocks; None: it has none. (1 if blocks overlap that
-            have more values than the shapes.)
-        raw_bytes: size of all blocks before compression (as float16, if a Writer was given that, which it stores as
+        covered: the share of the global shapes that blocks cover; None: it has no global shape. (1 if blocks overlap
+            and have more values than the shapes.)
+        raw_bytes: size of all blocks before compression (in float16, if a Writer was given that, though it stores
             float); None for types without a fixed size.
-        archive_raw_bytes, archive_bytes: size of the blocks that this operator stores, before compression and as they
-            are stored; None if there are none.
-        asked: the bounds asked for, in the order of steps, each once. None is one of them if there are blocks of which
-            this is not known: the program that wrote them has not recorded it, or they are all stored raw.
+        archive_raw_bytes, archive_bytes: size of the blocks that this operator stores, before compression and as
+            stored; None if there are none.
+        asked: the bounds asked for, in the order of steps, each once. None is among them if the bound of some blocks is
+            not known: the program that wrote them has not recorded it, or they are all stored raw.
         eb_abs_min, eb_abs_max: the smallest and the largest absolute bound in force for a block that is not exact; None
             if there is no such block, or bounds are relative to every value.
-        outliers: values and codes that the coder had no symbol for.
-        predictors: number of blocks coded with each predictor; of those of which it is not recorded, as "unknown".
+        outliers: number of unpredictable values and out-of-range codes.
+        predictors: number of blocks coded with each predictor; "unknown" if it is not recorded.
         packed: number of blocks of integers that are stored exactly in fewer bytes.
         raw: number of blocks stored raw, which are exact: too small, incompressible within the bound, or with bound 0.
         plain: number of blocks stored uncompressed because the plugin failed.
         lost: number of blocks whose values are lost: their memory could not be read when they were written.
-        others: number of blocks that this operator has nothing to do with.
+        others: number of blocks that this operator did not store.
         empty: number of blocks without values.
-        errors: blocks that cannot be read, and lost ones. Where block tables are read, archives are not looked at.
+        errors: blocks that cannot be read, and lost ones. Where block tables are read, archives are not examined.
     """
 
     name: str
@@ -109,8 +109,8 @@ def inspect_variables(
 ) -> list[VariableInfo]:
     """Every variable in a BP file (BP5 or BP4), by name.
 
-    Of what a Writer wrote, only block tables are read, which takes little time whatever the size of the file; of other
-    variables of float and double, all archives are fetched. Nothing is decoded.
+    If a Writer wrote the file, only block tables are read, which takes little time whatever its size; for other
+    variables of types that the operator takes, all archives are fetched. Nothing is decoded.
 
     Args:
         path, variables, steps, progress: as for `inspect_bp`.
@@ -147,12 +147,12 @@ class _Tally:
         self.errors: list[BlockError] = []
         self._name, self._type, self._widening = name, kind, widening
         dtype = DTYPES.get(kind)
-        self._value_bytes = 0 if dtype is None or dtype.hasobject else dtype.itemsize  # 0: there is no fixed number
+        self._value_bytes = 0 if dtype is None or dtype.hasobject else dtype.itemsize  # 0: no fixed size
         self._steps: dict[int, None] = {}
         self._counts: Counter[str] = Counter()  # of blocks: all, and by what became of them
         self._shapes: Counter[str] = Counter()  # values in global shapes, and steps without one
         self._values = self._values_before = 0  # in blocks, of all steps and of those before the last
-        self._bytes: Counter[str] = Counter()  # of all blocks, and of those with an archive before and after
+        self._bytes: Counter[str] = Counter()  # of all blocks; of those with an archive, before and after
         self._asked: dict[Asked | None, None] = {}
         self._bounds = (math.inf, -math.inf)
         self._outliers = 0
@@ -187,8 +187,8 @@ class _Tally:
             self._predictors["unknown"] += len(coded)
 
     def add_shape(self, shape: tuple[int, ...]) -> None:
-        """Adds the global shape at a step, whose blocks have been added. (Where none has values, BP4 tells the shape of
-        another step.)"""
+        """Adds the global shape at a step, after the blocks of this step. (If none of them has values, BP4 reports the
+        shape of another step.)"""
         if self._values > self._values_before or not shape:
             self._shapes["values" if shape else "without"] += math.prod(shape)
         self._values_before = self._values
@@ -217,7 +217,7 @@ class _Tally:
             self._predictors[block["predictor"]] += 1
             self._add_bounds(block["eb_abs"], block["eb_abs"])
             if "asked_eb" not in block:
-                # A Writer gives archives the absolute bound that follows from what was asked.
+                # A Writer compresses with the absolute bound that follows from what was asked.
                 self._asked[None if is_of_writer else Asked(block["mode"], block["eb"])] = None
 
     def _add_bounds(self, low: float, high: float) -> None:

@@ -1,4 +1,4 @@
-"""A look at a variable: a plane of it, or a mean along axes, from the coarsest level that has enough values for it."""
+"""Pictures of a variable: a plane, or a mean along axes, from the coarsest level that has enough values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 from ..reading.levels import VariableLevel
 from ..reading.steps import ReaderStep
 
-#: From the smallest value to the largest: colours of growing lightness, between which others are interpolated.
+#: Colours of increasing lightness, from the smallest value to the largest; those between are interpolated.
 _COLOURS = np.array(
     [
         *[(68, 1, 84), (70, 50, 127), (54, 92, 141), (39, 127, 142)],
@@ -34,14 +34,14 @@ _NAMES = "zyx"  # of the last three axes
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """Values of two axes of a variable.
+    """A plane of values of a variable.
 
     Attributes:
-        values: of shape (rows, columns): float64; NaN where there is none, or where one is beyond the range that a
-            Writer kept of values that are finite and not fill.
-        level: that they are of.
-        levels: how many there are.
-        cuts: for each axis that is cut, its name and the index at which.
+        values: float64, of shape (rows, columns); NaN where there is no value, or one far outside the range that a
+            Writer recorded for values that are finite and not fill.
+        level: the one that they belong to.
+        levels: how many levels the variable has.
+        cuts: for each axis that is cut, its name and the index.
         means: names of the axes along which the values are means.
     """
 
@@ -68,26 +68,26 @@ class Picture:
 
 
 def axis_names(ndim: int) -> list[str]:
-    """Names of the axes of an array: x for the last one, y and z before it, and numbers."""
+    """Names of the axes of an array: x for the last one, y and z before it, and numbers for the others."""
     return [*map(str, range(ndim - len(_NAMES))), *_NAMES[max(len(_NAMES) - ndim, 0) :]]
 
 
 def picture_of(
     step: ReaderStep, name: str, cuts: Mapping[str, float | int], means: tuple[str, ...], width: int, height: int
 ) -> Picture:
-    """A picture of an array: of its last two axes that are neither cut nor averaged; the others are cut in the middle.
+    """A picture of an array along its last two axes that are neither cut nor averaged; others are cut in the middle.
 
     Args:
-        step: that has it.
+        step: one that has it.
         name: of the variable.
-        cuts: where to cut, by the names of axes (`axis_names`): an index, or as a float a fraction of the extent.
+        cuts: where to cut, by name of the axis (`axis_names`): an index, or, as a float, a fraction of the extent.
         means: names of axes along which the mean is taken.
-        width, height: pixels that there are. The level is the coarsest one that has as many values along one of the two
+        width, height: pixels available. The level is the coarsest one that has as many values along one of the two
             axes.
 
     Raises:
         ParameterError: there is no such variable or axis, a cut is outside, or too few axes are left.
-        UnsupportedError: it is one value or text.
+        UnsupportedError: it is one value or text, or has no values at this step.
         CuszError: as for `ReaderStep.read`.
     """
     shape = step.shape(name)
@@ -120,7 +120,7 @@ def picture_of(
     with np.errstate(over="ignore"):
         values = (abs(found) if found.dtype.kind == "c" else found).astype(np.float64)
     values[_are_beyond(step, name, values)] = np.nan
-    if found.dtype.kind in "biu":  # which have no NaN, and no coarser levels
+    if found.dtype.kind in "biu":  # these types have no NaN, and no coarser levels
         values[~step.coverage(name, start, count)] = np.nan
     if averaged:
         values, scale = _with_room(values)
@@ -142,27 +142,27 @@ def _index(axis: str, at: float | int, extent: int) -> int:
 
 
 def _are_beyond(step: ReaderStep, name: str, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which values are fill, as far as that can be known without all of the archives: those further from the range that
-    was kept than a bound allows."""
+    """Which values are fill, as far as that is known without all archives: those that are further outside the recorded
+    range than twice the bound."""
     kept = step.value_range(name)
     if kept is None or not step._blocks(name).has_table:
         return np.zeros(values.shape, np.bool_)
     low, high = kept
-    bounds = step.blocks(name)["eb_abs"]  # NaN: relative to every value, so at most that
+    bounds = step.blocks(name)["eb_abs"]  # NaN: relative to every value, so at most the largest of them
     room = max(abs(low), abs(high)) if np.isnan(bounds).any() else max(float(bounds.max()), 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.isfinite(values) & ((values < low - 2 * room) | (values > high + 2 * room))
 
 
 def _with_room(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """The values multiplied by a power of two with which their sums do not overflow, and that."""
+    """The values multiplied by a power of two so that their sums do not overflow, and this power."""
     largest = float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
     scale = 2.0**-64 if largest > 2.0**900 else 1.0
     return values * scale, scale
 
 
 def _level_for(step: ReaderStep, name: str, wanted: Mapping[int, int]) -> VariableLevel:
-    """The coarsest level that fills the picture along one of these axes. Levels that are no grid are left out."""
+    """The coarsest level that fills the picture along one of these axes. Skips levels that are no grid."""
     for number in range(step.n_levels(name) - 1, 0, -1):
         with contextlib.suppress(ParameterError):
             level = step.level(name, number)
@@ -184,7 +184,7 @@ def colours(picture: Picture) -> NDArray[np.uint8]:
 
 
 def png(picture: Picture, longest: int) -> bytes:
-    """A PNG file with a pixel a value; with several, if the longer side then has at most so many."""
+    """A PNG file with a pixel for each value, or with several if the longer side then has at most `longest`."""
     rgb = colours(picture)
     times = max(longest // max(rgb.shape[:2]), 1)
     rgb = rgb.repeat(times, axis=0).repeat(times, axis=1)
@@ -207,7 +207,7 @@ def png(picture: Picture, longest: int) -> bytes:
 
 
 def fitted(picture: Picture, columns: int, rows: int) -> Picture:
-    """With at most so many values, means of those side by side."""
+    """The picture with at most this many columns and rows, by averaging neighbours."""
     factor = max(math.ceil(picture.values.shape[1] / columns), math.ceil(picture.values.shape[0] / rows), 1)
     values, scale = _with_room(picture.values)
     for axis in (0, 1):
@@ -231,7 +231,7 @@ def half_blocks(picture: Picture) -> str:
 
 
 def characters(picture: Picture) -> str:
-    """Lines for where there are no colours, two rows in each; "?" where there is no value."""
+    """Lines for a terminal without colours: every second row, with "?" where there is no value."""
     scaled = picture.scaled()
     lines = []
     for row in scaled[::2]:

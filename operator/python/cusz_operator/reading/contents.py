@@ -1,4 +1,4 @@
-"""What a file or stream has: its variables, their blocks, and the archives of these."""
+"""What a file or stream has: its variables, their blocks, and the archives of the blocks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from ..tables.stored import DTYPES, FLOATS, INTEGERS, RAW_OVERHEAD_BYTES, VERBAT
 from .datafiles import DataFiles, Place, StepLayout
 from .input import Input, Placed
 
-_FRONT_BYTES = 512  # of an archive, besides its index: more than it has in front of what is decoded
-_BYTES_PER_TABLE = 1 << 21  # of blocks that ADIOS2 fetches in the time that it takes to read a block table
+_FRONT_BYTES = 512  # of an archive, besides its index: more than precedes what is decoded
+_BYTES_PER_TABLE = 1 << 21  # of blocks: ADIOS2 fetches these in the time that it takes to read a block table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Blocks:
 
     Attributes:
         table: of `blocktable.table_dtype`.
-        has_table: whether it is a block table; if not, it has only what ADIOS2 knows (`_table_of_others`).
-        may_be_archives: False once a block was found not to be compressed by this plugin: then ADIOS2 reads.
+        has_table: whether `table` is a block table; if not, it has only what ADIOS2 knows (`_table_of_others`).
+        may_be_archives: False once a block was found not to be compressed by this plugin: ADIOS2 then reads all.
     """
 
     table: NDArray[Any]
@@ -67,7 +67,7 @@ class Blocks:
 
     @functools.cached_property
     def _edges(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Where blocks begin and end along each axis; rows of a table are too far apart to look at many of them."""
+        """Where blocks begin and end along each axis: copies, because a column of the table is scattered in memory."""
         start, end = self.table["start"], self.table["start"] + self.table["count"]
         return [(start[:, axis].copy(), end[:, axis].copy()) for axis in range(start.shape[1])]
 
@@ -100,7 +100,7 @@ class Blocks:
 
     @functools.cached_property
     def overlap(self) -> bool:
-        """Whether blocks have elements in common. Then one alone cannot be fetched."""
+        """Whether blocks have elements in common. If so, they cannot be fetched one by one."""
         if self.has_table:
             return False  # a Writer refuses that
         return first_overlap(self.table["start"], self.table["count"]) is not None
@@ -140,13 +140,13 @@ class Cache:
 
 
 class Contents:
-    """What is known of a file's or stream's variables, and archives that are kept.
+    """What is known about the variables of a file or stream, and archives that are kept.
 
     Attributes:
         path: of the file or stream.
-        input: its side of ADIOS2.
+        input: its ADIOS2 side.
         rank, size: of the process among those that read.
-        threads: that decode.
+        threads: number of threads that decode.
         reads_files: whether archives are read from data files, without ADIOS2.
     """
 
@@ -167,13 +167,13 @@ class Contents:
         self.size: int = comm.size if comm is not None else 1
         self.threads = embedding.threads(threads) or cusz_core.default_threads()
         self._cache = Cache(embedding.bytes_limit(cache_bytes, "cache_bytes"))
-        self._lock = threading.RLock()  # of what is kept here
+        self._lock = threading.RLock()  # guards what is kept here
         self._checks = {} if is_stream else checks.verify(Path(path))
         self.input = Input(path, comm, engine, parameters, Plugin())
         self._data = DataFiles(Path(self.input.absolute)) if self._checks else None
         self.reads_files = self._data is not None
         self._captured_bytes = 0
-        self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it; None: not known
+        self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives; None: not known
         self._asked: dict[tuple[str, int], int] = {}  # raw bytes of blocks that have been asked for
         self._layout = StepLayout(-1, 0)  # of one step at a time: it takes memory
         self._names_by_step: dict[int, list[str]] = {}  # of a Writer's variables, in the order in which it puts them
@@ -185,7 +185,7 @@ class Contents:
         self._known_entries: dict[str, Entry] | None = None
 
     def received(self) -> Iterator[int]:
-        """The steps of a stream. What is known of one is forgotten when the next one is asked for."""
+        """The steps of a stream. What is known about one is forgotten when the next one is requested."""
         for step in self.input.received():
             self._known_entries = None
             try:
@@ -197,7 +197,7 @@ class Contents:
                     self._cache.clear()
 
     def close(self, error: BaseException | None) -> None:
-        """Closes it; with `error`, after that."""
+        """Closes it; `error` is why this process stops reading, if it has failed."""
         if self.input.is_open:
             self._cache.clear()
             if self._data is not None:
@@ -316,7 +316,7 @@ class Contents:
     def prefix(
         self, name: str, step: int, number: int, dtype: np.dtype[Any], level: int
     ) -> tuple[NDArray[np.uint8], int] | None:
-        """As many of the first bytes of a block's archive as its level needs, or more, and the archive's length.
+        """At least those first bytes of a block's archive that a level needs, and the archive's length.
 
         Returns:
             None if the block is not compressed by this plugin.
@@ -382,8 +382,8 @@ class Contents:
         return Place(int(starts[0][rank]), int(starts[1][rank] + relative[number]))
 
     def expect(self, name: str, step: int, numbers: Sequence[int]) -> None:
-        """Says which blocks are going to be asked for: if they are many, it does not take long to find out where the
-        archives of the variable lie, for which the block tables of those before it are read."""
+        """Says which blocks are going to be requested: if they are many, it pays to find out where the archives of the
+        variable lie, which requires reading the block tables of the variables before it."""
         key = (name, step)
         with self._lock:
             starts = self._data.starts(step) if self._data is not None and key not in self._places else None
@@ -402,7 +402,7 @@ class Contents:
                 self._places = {key: places, **dict(list(self._places.items())[:63])}
 
     def _laid_out(self, unknown: Sequence[str], step: int, ranks: int) -> bool:
-        """Adds variables to the layout of the step; False if that of the last one cannot be told."""
+        """Adds variables to the layout of the step; False if the layout of one of them cannot be determined."""
         for other in unknown:
             try:
                 table = self.blocks(other, step).table
@@ -450,10 +450,10 @@ class AsStored(NamedTuple):
     """A variable in a file.
 
     Attributes:
-        dtype: the name of that of its values, or "text".
-        by_operator: whether this package's operator stores them, at the last step at which an array has some; None for
-            single values, arrays that never have any, and those that ADIOS2 cannot read.
-        given: the type as which a Reader gives them back: another one than `dtype` for what a Writer has converted.
+        dtype: the name of the type of its values, or "text".
+        by_operator: whether this package's operator stores the values, at the last step at which an array has some;
+            None for single values, arrays that never have values, and arrays that ADIOS2 cannot read.
+        given: the type that a Reader returns, which differs from `dtype` if a Writer has converted the values.
         form: what it is, in words: "one value", "a 3-dimensional array", or "blocks without a place"; None where BP4
             does not tell.
     """
@@ -465,7 +465,7 @@ class AsStored(NamedTuple):
 
 
 def variables_in(path: str) -> dict[str, AsStored]:
-    """The variables of a file that a Writer could continue; complex ones of a Writer as the two that store them.
+    """The variables of a file that a Writer could continue; a Writer's complex ones as the two that store them.
 
     Raises:
         CuszError: the file cannot be read.
@@ -491,7 +491,7 @@ def variables_in(path: str) -> dict[str, AsStored]:
 
 
 def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool | None:
-    """None if it never has values, or is one value."""
+    """As `AsStored.by_operator`: None if it never has values, or is one value."""
     if contents.input.form(name) == "one value":
         return None
     for step in sorted(contents.input.steps_of(name), reverse=True):
@@ -512,7 +512,7 @@ def _prefix(
 ) -> NDArray[np.uint8] | None:
     """The first bytes of an archive that a level needs; None if it is not the one that a row describes."""
     archive_bytes = int(row["archive_bytes"])
-    # The index takes three bytes for each 16 tiles of 4096 values: with it, the first read tells what is needed.
+    # The index takes three bytes per 16 tiles of 4096 values: the first read includes it, and it tells what is needed.
     needed = min(archive_bytes, _FRONT_BYTES + math.prod(row["count"].tolist()) // 4096 // 4)
     while known is None or known.nbytes < needed:
         known = data.archive(place, needed, known)
@@ -534,7 +534,7 @@ def _is_block(info: cusz_core.ArchiveInfo, row: Any, dtype: np.dtype[Any]) -> bo
 
 
 def _table_of_others(placed: Placed, step: int, dtype: np.dtype[Any] | None) -> NDArray[Any]:
-    """What ADIOS2 knows of blocks, as a table; the rest is -1 or NaN."""
+    """What ADIOS2 knows about blocks, as a table; the rest is -1 or NaN."""
     table = np.empty(len(placed.count), blocktable.table_dtype(placed.count.shape[1]))
     for name in table.dtype.names or ():
         table[name] = np.nan if table.dtype[name].kind == "f" else -1
@@ -547,7 +547,7 @@ def _table_of_others(placed: Placed, step: int, dtype: np.dtype[Any] | None) -> 
 
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Errors name the block that they are about."""
+    """Puts what they are about in front of the messages of errors."""
     try:
         yield
     except CuszError as error:

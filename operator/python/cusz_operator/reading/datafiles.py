@@ -1,10 +1,10 @@
 """Archives in the data files of a BP5 file that a Writer wrote, read without ADIOS2.
 
-ADIOS2 has no call that returns a block as it is stored: its plugin has to be asked to decode it, into memory of the
+ADIOS2 has no call that returns a block as it is stored: the plugin has to be asked to decode it, into memory of the
 block's size that ADIOS2 fills with zeros first, one block at a time. But a Writer puts the blocks of a rank one after
-the other, those of variables in the order of their names; so where an archive lies follows from where the rank's data
-begin, which ADIOS2's index says, and from lengths in block tables. How ADIOS2 2.10 to 2.12 arrange data is not
-documented: what is read is compared with what must be there, and where it differs, ADIOS2 has to be asked.
+the other, in the order of the variables' names; so where an archive lies follows from where the rank's data begin,
+which ADIOS2's index says, and from lengths in block tables. How ADIOS2 (2.10 to 2.12) arranges data is not documented,
+so what is read is compared with what must be there; where it differs, ADIOS2 has to be asked.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..tables import checks
 
 _INDEX = "md.idx"
 _HEADER_BYTES = 64
-#: Data files that the process keeps open, for all Readers together: this part of the descriptors that it may have, as
-#: the program, ADIOS2 and other libraries need some, too; and never more than so many, which are soon opened again.
+#: Data files that the process keeps open, for all Readers together: this fraction of its limit on descriptors, because
+#: the program, ADIOS2 and other libraries need some, too; and at most _MAX_OPEN, because reopening them is quick.
 _PART_OF_DESCRIPTORS = 8
 _MAX_OPEN = 1024
-_ALIGNED = 64  # where archives begin in memory: decoding is faster if they are aligned
+_ALIGNED = 64  # offset of an archive in its memory: decoding is faster if it is aligned
 _LITTLE_ENDIAN, _BP_VERSION = (36, 0), (37, 5)  # bytes of the header, and what they must be
 
 
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 class StepLayout:
-    """Where the blocks of a step's variables begin, relative to where the data of the rank that put them do.
+    """Where the blocks of a step's variables begin, relative to the data of the rank that put them.
 
     Attributes:
         step: the step.
@@ -76,7 +76,7 @@ class StepLayout:
         Args:
             rank: that put each block, ascending; stored_bytes: of each block. Both in the order of its block table.
             value_bytes: of its type.
-            has_operator: whether the blocks are the plugin's.
+            has_operator: whether the plugin has stored the blocks.
         """
         taken = stored_bytes + (len(_PREFIX) if has_operator else 0)
         # Every block is aligned to its type, relative to where the rank's data begin.
@@ -91,8 +91,8 @@ class StepLayout:
 
 
 class _File:
-    """An open file of a DataFiles, which is closed when nobody needs it any more: a read may go on while it is no
-    longer kept, or while a Reader is closed."""
+    """An open file of a DataFiles. It is closed when nothing refers to it any more, because a read may go on after it
+    is no longer kept, or while a Reader is closed."""
 
     def __init__(self, path: Path, owner: DataFiles, number: int) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -104,33 +104,33 @@ class _File:
             os.close(self.descriptor)
 
     def forget(self) -> None:
-        """Its DataFiles keeps it no longer."""
+        """Makes its DataFiles drop it."""
         owner = self._owner()
         if owner is not None and owner._opened.get(self._number) is self:
             del owner._opened[self._number]
 
 
 class _Kept:
-    """Which files all DataFiles of the process keep open: those that were used last.
+    """The files that all DataFiles of the process keep open: those that were used last.
 
-    Files are referred to weakly, so that a DataFiles that is forgotten takes its files with it.
+    References are weak, so that the files of a DataFiles are closed when it is dropped.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()  # also of every DataFiles' own files; never held while a file is opened
+        self.lock = threading.Lock()  # also guards every DataFiles' own files; never held while a file is opened
         self._files: dict[int, weakref.ref[_File]] = {}  # by descriptors, most recently used last
         # Another thread may have held the lock when the process was forked, and is not there to release it.
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def use(self, file: _File) -> None:
-        """The file is the one used last; the lock is held."""
+        """Notes that the file is the one used last; the lock is held."""
         is_new = self._files.pop(file.descriptor, None) is None
         self._files[file.descriptor] = weakref.ref(file)
         if is_new:
             self._reduce(_max_kept())
 
     def close(self) -> bool:
-        """Keeps none any more. Returns whether there were any."""
+        """Drops all files. Returns whether there were any."""
         with self.lock:
             return self._reduce(0)
 
@@ -151,7 +151,7 @@ _kept = _Kept()
 
 
 def close_kept() -> bool:
-    """Closes the data files that are only kept for later reads, since descriptors are needed for something else.
+    """Closes the data files that are only kept for later reads, to free descriptors for something else.
 
     Returns:
         Whether there were any.
@@ -160,7 +160,7 @@ def close_kept() -> bool:
 
 
 def _max_kept() -> int:
-    """Asked anew each time: ADIOS2 raises the limit when it opens a file, and a program may lower it."""
+    """Not cached, because ADIOS2 raises the limit when it opens a file, and a program may lower it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MAX_OPEN
@@ -175,7 +175,7 @@ class DataFiles:
     """
 
     def __init__(self, folder: Path) -> None:
-        """A folder that is not such a file has no data."""
+        """A folder that is no BP5 file has no data."""
         self._folder = folder
         self._steps = _steps_of(folder / _INDEX)
         self._opened: dict[int, _File] = {}  # as far as they are kept
@@ -186,12 +186,12 @@ class DataFiles:
         return self._steps[step] if 0 <= step < len(self._steps) else None
 
     def archive(self, place: Place, n_bytes: int, begun: NDArray[np.uint8] | None = None) -> NDArray[np.uint8] | None:
-        """The archive at a place, or its first bytes; None if there is no block of the plugin's.
+        """The archive at a place, or its first bytes; None if no block of the plugin is there.
 
         Args:
             place: where the block begins.
-            n_bytes: so many bytes of the archive, from its first one.
-            begun: what is already known of them, and is not read again.
+            n_bytes: how many bytes of the archive to return, from the first one.
+            begun: the first of them, if they are already known; they are not read again.
         """
         memory = np.empty(_ALIGNED + n_bytes, np.uint8)
         stored = memory[_ALIGNED - len(_PREFIX) :]
@@ -205,7 +205,7 @@ class DataFiles:
             read = known
             while read < stored.nbytes:  # in pieces of at most 2 GiB
                 n = os.preadv(file.descriptor, [stored[read:].data], place.offset + read)
-                if n <= 0 or place.offset < 0:  # of which preadv has an idea of its own
+                if n <= 0 or place.offset < 0:  # a negative one may mean something else to preadv
                     return None
                 read += n
         except OSError:
@@ -243,17 +243,17 @@ class DataFiles:
 
 
 def has_several_writers(folder: Path) -> bool:
-    """Whether the steps of a BP5 file were written by several programs, as far as its index or a Writer's record tell.
+    """Whether several programs wrote the steps of a BP5 file, as far as its index or a Writer's record tells.
 
-    If not the same ranks have put a variable in each, ADIOS2 (2.12) crashes when it reads the file as a stream, or
-    tells of blocks that are not there. Single steps (SelectSteps) it reads.
+    Unless the same ranks have put a variable in each, ADIOS2 (2.12) crashes when it reads the file as a stream, or
+    reports blocks that do not exist. It can read single steps (SelectSteps).
     """
     kinds = [kind for kind, _ in _records_of(folder / _INDEX)]
     return kinds.count(b"w") > 1 or (bool(kinds) and checks.is_continued(folder, kinds.count(b"s")))
 
 
 def has_steps(folder: Path) -> bool:
-    """Whether a file of BP5 or BP4 may have complete steps: ADIOS2 writes to the index last, first of all a header."""
+    """Whether a file of BP5 or BP4 may have complete steps: ADIOS2 writes the index last; it begins with a header."""
     index, metadata = folder / _INDEX, folder / "md.0"
     if index.exists():
         return index.stat().st_size > _HEADER_BYTES
@@ -261,7 +261,7 @@ def has_steps(folder: Path) -> bool:
 
 
 def indexed(folder: Path) -> tuple[int, int] | None:
-    """The number of steps in a BP5 file's index, and the bytes of metadata that they have; None without an index."""
+    """The number of steps in a BP5 file's index, and the bytes of their metadata; None without an index."""
     n_steps, end, is_known = 0, 0, False
     for kind, numbers in _records_of(folder / _INDEX):
         is_known = True
@@ -271,14 +271,14 @@ def indexed(folder: Path) -> tuple[int, int] | None:
 
 
 def _steps_of(index: Path) -> list[Any]:
-    """Where the data of every rank begin, for every step in ADIOS2's index; nothing if that is of another kind."""
+    """Where the data of every rank begin, for every step in ADIOS2's index; empty if the index is of another kind."""
     steps: list[Any] = []
     files = np.empty(0, np.int64)
     for kind, numbers in _records_of(index):
         if kind == b"w":  # which file each rank writes to
             files = numbers[3:]
         else:
-            # The ranks' data may have been written in several pieces: then one has to know which block is in which.
+            # If the ranks' data were written in several pieces, one would have to know which block is in which.
             is_whole = numbers[2] == 0 and len(numbers) == 3 + len(files)
             steps.append((files, numbers[3:]) if is_whole else None)
     return steps

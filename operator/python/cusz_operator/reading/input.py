@@ -82,7 +82,7 @@ class Input:
             comm: an mpi4py communicator, for a stream; None: this process alone.
             engine: "SST" for a stream; "BP5" or "BP4" for a file; None: as it was written.
             parameters: of the engine.
-            plugin: None: there is none, and no archives.
+            plugin: fetches archives; None: none are fetched.
 
         Raises:
             PluginError: adios2 is missing.
@@ -90,12 +90,12 @@ class Input:
             CuszError: ADIOS2 cannot open it.
         """
         self.path = path
-        #: ADIOS2 opens files when they are needed, and the program may go to another folder.
+        #: ADIOS2 opens files when they are needed, and the program may change its working directory.
         self.absolute = path if engine == "SST" else os.path.join(os.getcwd(), path)
         self.is_stream = engine == "SST"
         self.current: int | None = None  # the open step of a stream
         self._failure: str | None = None  # of a request to a stream
-        #: What requests that failed were to fill: ADIOS2 goes on with them in the next request, or when it is closed.
+        #: Arrays of failed requests: ADIOS2 goes on filling them in the next request, or when it is closed.
         self._unfinished: list[NDArray[Any]] = []
         self._lock = threading.RLock()
         self._plugin = plugin
@@ -123,14 +123,14 @@ class Input:
         self._shapes: dict[tuple[str, int], Extents] = {}
         self._own_steps: dict[str, dict[int, int]] = {}
         self._of_one_form: set[str] = set()  # variables of a BP5 file that ADIOS2 can read
-        self._have_one_shape: dict[str, bool] = {}  # variables of a BP4 file, of more than one dimension, at all steps
-        self._of_writer: set[str] = set()  # variables with block tables in all their steps, and these
+        self._have_one_shape: dict[str, bool] = {}  # by variable of a BP4 file: one shape, of several dimensions
+        self._of_writer: set[str] = set()  # variables with block tables at all their steps, and the tables
         self._told: list[dict[str, Extents]] | None = None  # the shapes of the variables of each step
         self._last_infos: tuple[tuple[str, int], list[dict[str, str]] | None] | None = None
 
     def _opened(self, opening: Callable[[], Any]) -> Any:
-        """What ADIOS2 opens; a stream by all ranks or by none. If its writer ends at that moment, ADIOS2 tells rank 0
-        and leaves the others waiting."""
+        """Calls `opening`; a stream is opened on all ranks or on none. If its writer ends at that moment, ADIOS2 tells
+        rank 0 and leaves the others waiting."""
         if self._comm is None:
             return self._attempt("open", opening)
         ranks, engine, caught = Ranks(self._comm), None, Caught()
@@ -162,7 +162,7 @@ class Input:
             comm, self._comm = self._comm, None
             if comm is not None and (error is None or isinstance(error, Exception)):  # else the process is stopped
                 first_told(comm, "it has closed it" if error is None else _described(error))
-            # An open step is not ended: that is collective, and fails where a request has failed.
+            # An open step is not ended: that would be collective, and would fail after a failed request.
             if self.is_stream or self.n_steps:  # ADIOS2's Close crashes on a file that is still empty
                 with self._calling("close"):
                     engine.close()
@@ -194,8 +194,8 @@ class Input:
                 self.current = None
 
     def _require_all(self) -> None:
-        """Before all ranks go on to the next step of a stream: an error, if a rank has left it, or a request of its has
-        failed: what ADIOS2 then does together would not end (collective)."""
+        """Before all ranks go on to the next step of a stream: raises an error if a rank has left it, or if a request
+        has failed on one, because ADIOS2's collective calls would then not return (collective)."""
         told = None if self._failure is None else (0, self._failure)
         if self._comm is not None:
             told = first_told(self._comm, self._failure)
@@ -204,7 +204,7 @@ class Input:
             raise CuszError(f"rank {told[0]} has left the stream {self.path!r} before its end: {told[1]}")
 
     def attributes(self, prefix: str = "") -> dict[str, Any]:
-        """The attributes whose names begin so."""
+        """The attributes whose names begin with `prefix`."""
         with self._lock, self._calling("read the attributes of"):
             self._require_open()
             found: dict[str, Any] = {}
@@ -227,15 +227,15 @@ class Input:
         """What ADIOS2 says of all variables of a file, or of the open step of a stream, by name."""
         with self._lock, self._calling("list the variables of"):
             self._require_open()
-            if self._described is None or self.is_stream:  # ADIOS2 looks at every block of every variable
+            if self._described is None or self.is_stream:  # slow: looks at every block of every variable
                 self._described = dict(sorted(self._io.available_variables().items()))
             return self._described
 
     def add_steps(self, known: Iterable[tuple[int, str]]) -> None:
-        """Tells which steps have which variables, where that is known: ADIOS2 takes long to tell it.
+        """Tells which steps have which variables, if that is known already: ADIOS2 takes long to find out.
 
         Args:
-            known: all steps of variables that have block tables, and their names.
+            known: step and name, for all steps of the variables that have block tables.
         """
         having: dict[str, list[int]] = {}
         for step, name in sorted(known):
@@ -277,13 +277,13 @@ class Input:
             return self._shapes[key]
 
     def _shape_of_bp5(self, name: str, variable: Any, step: int) -> Extents:
-        """Of an array that ADIOS2 joins of blocks (JoinedDim), BP5's reader gives the last step's shape for every step
-        (2.12), except where a file is read step by step."""
+        """For an array that ADIOS2 joins from blocks (JoinedDim), BP5's reader (2.12) gives the last step's shape for
+        every step, unless the file is read step by step."""
         shape = tuple(int(extent) for extent in variable.shape(self._counted(name, step)))
         if not shape or name in self._of_writer or len(self.steps_of(name)) == 1:
             return shape
         infos = self._infos(name, step)
-        self._last_infos = ((name, step), infos)  # `placed` is asked next
+        self._last_infos = ((name, step), infos)  # `placed` needs them next
         boxes = [(extents_of(info["Start"]), extents_of(info["Count"])) for info in infos or ()]
         ends = [tuple(map(sum, zip(start, count, strict=False))) for start, count in boxes if math.prod(count) > 0]
         if ends and tuple(map(max, zip(*ends, strict=False))) == shape:
@@ -301,8 +301,8 @@ class Input:
             return None
 
     def _shape_of_bp4(self, name: str, variable: Any, step: int) -> Extents:
-        """BP4 marks a block whose extents are all 0 as it marks a single value, and its reader then takes the shape of
-        another step; if such a block is a variable's first, it reads none of the others as it should."""
+        """BP4 marks a block whose extents are all 0 like a single value, and its reader then takes the shape of another
+        step; if such a block is a variable's first, it reads none of the others correctly."""
         shape = tuple(int(extent) for extent in variable.shape(step))
         is_value = variable.shape_id().name == "GlobalValue"
         if name not in self._have_one_shape:
@@ -337,7 +337,7 @@ class Input:
         ndim = len(shape)
         counts = [extents_of(info["Count"]) for info in infos]
         ndim = ndim or max(map(len, counts), default=0) or 1
-        # BP4 gives no extents for a block that has none but 0, and blocks without a place have no start.
+        # BP4 gives no extents for a block whose extents are all 0, and blocks without a place have no start.
         none = (0,) * ndim
         starts = [extents_of(info.get("Start", "")) for info in infos]
         return Placed(
@@ -360,7 +360,7 @@ class Input:
         """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it; `fill` where no block is.
 
         Args:
-            block: the number of a block of a variable without a global shape, in which the box is then.
+            block: the number of a block of a variable without a global shape; the box is then a part of it.
         """
         # ADIOS2 leaves what no block covers as it is. The array is never the user's: after an error ADIOS2 may fill it
         # later (`_unfinished`).
@@ -385,7 +385,7 @@ class Input:
         """The archive of the block that contains the element `start`; None if it is not compressed by this plugin.
 
         Args:
-            capacity: bytes that it is expected to have at most.
+            capacity: the most bytes that it is expected to have.
             block: as for `values`.
         """
         plugin = self._plugin
@@ -425,7 +425,7 @@ class Input:
         return calling_adios2(f"{what} {self.path!r}")
 
     def _attempt(self, what: str, work: Callable[[], _T]) -> _T:
-        """Calls ADIOS2, of a file once more if there were no descriptors left, but some that others can do without."""
+        """Calls ADIOS2; for a file, once more if descriptors ran out and some could be freed by `close_kept`."""
         try:
             return work()
         except CuszError:
@@ -453,8 +453,8 @@ class Input:
             raise
 
     def _open_anew(self) -> None:
-        """BP4 repeats a request that has failed in all later ones, which then fail too (2.12); not in a new engine."""
-        with contextlib.suppress(Exception):  # else those requests tell
+        """Replaces the engine, because BP4 (2.12) repeats a failed request in all later ones, which then fail too."""
+        with contextlib.suppress(Exception):  # later requests report it
             io = self._declare(f"cusz_reader_{len(self._unfinished)}")
             engine = io.open(self.absolute, self._adios2.Mode.ReadRandomAccess)
             stale, self._io, self._engine = self._engine, io, engine
@@ -478,8 +478,8 @@ class Input:
         return variable
 
     def _require_one_form(self, name: str, variable: Any) -> None:
-        """Refuses an array with another number of dimensions at some steps than at others: ADIOS2 gives zeros for it,
-        or ends the process (BP5)."""
+        """Refuses an array whose number of dimensions changes between steps: ADIOS2 (BP5) gives zeros for it, or ends
+        the process."""
         if name in self._of_one_form or self.is_stream or self._is_bp4:
             return
         if variable.shape_id().name == "GlobalArray":
@@ -502,7 +502,7 @@ class Input:
         return blocks_info(self._engine, name, self._counted(name, step))
 
     def _told_step_by_step(self) -> list[dict[str, Extents]]:
-        """The variables of every step of a file, with their shapes, as only reading its steps one by one tells them."""
+        """The variables of every step of a file, with their shapes: only reading its steps one by one tells them."""
         if self._told is None:
             close_kept()  # ADIOS2 may need their descriptors
             with self._calling("look at the steps of"):
@@ -514,10 +514,10 @@ class Input:
 
 
 def _of_file(given: Mapping[str, str]) -> dict[str, str]:
-    """Parameters of an engine that reads a file, unless others are given: above all, how many files it keeps open.
+    """Default parameters of an engine that reads a file: above all, how many files it keeps open.
 
-    ADIOS2 keeps every data file open that it has read from. Where the process may have few descriptors, its limit
-    (BP5's) is such that as many Readers as xarray keeps open take half of them.
+    ADIOS2 keeps every data file open that it has read from. If the process may have only few descriptors, BP5's limit
+    is set such that as many Readers as xarray keeps open take half of them.
     """
     parameters = {"OpenTimeoutSecs": "1"}
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # to which ADIOS2 raises the soft one

@@ -1,4 +1,4 @@
-"""Levels of a variable: which points of its global array the same level of all its blocks has."""
+"""Levels of a variable: the points of its global array that belong to the same level of all its blocks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cusz_core.errors import ParameterError
 
 from ..tables.boxes import Box, Extents, intersection
 
-_HALVED = 3  # of the last dimensions
+_HALVED = 3  # how many of the last dimensions a level halves
 
 
 @dataclasses.dataclass(frozen=True)
 class VariableLevel:
-    """A coarser version of a variable, which has the same level of every block: the values that are there.
+    """A coarser version of a variable: the values that belong to the same level of every block.
 
     Attributes:
-        number: of the level; 0 is the variable.
+        number: of the level; 0 is the variable itself.
         coordinates: for each axis the indices, in the global array, of the values along it, ascending: int64. Their
             distances differ where blocks do not begin at multiples of the level's step.
     """
@@ -40,8 +40,8 @@ class VariableLevel:
         return tuple(map(int, first)), tuple(int(end - begin) for begin, end in zip(first, ends, strict=True))
 
     def box_within(self, block: Box, box: Box) -> tuple[Box, Extents]:
-        """What a box of the level has of a block: where that is in the level, and where it begins in the block's own
-        level."""
+        """The part of a block that is in a box of the level: where that part lies in the level, and where it begins in
+        the block's own level."""
         own = self.box_of(block)
         common = intersection(own, box)
         return common, tuple(c - s for c, s in zip(common[0], own[0], strict=True))
@@ -56,7 +56,7 @@ def steps_of(count: Extents, level: int) -> Extents:
 
 
 def n_levels(counts: NDArray[np.int64]) -> int:
-    """The number of levels of a variable whose blocks have these extents: that of the block with the most.
+    """The number of levels of a variable whose blocks have these extents: the largest number of any block.
 
     Args:
         counts: of shape (blocks, dimensions).
@@ -73,7 +73,7 @@ def level_of(
 
     Args:
         shape: of the global array.
-        start, count: of the blocks that have values, of shape (blocks, dimensions); none of them: as if one had all.
+        start, count: of the blocks that have values, of shape (blocks, dimensions); without any, as if one had all.
         level: its number.
         what: the variable in words.
 
@@ -91,7 +91,7 @@ def level_of(
     step = np.array([steps_of(tuple(each), level) for each in extents.tolist()], np.int64)[which.reshape(-1)]
     coordinates = []
     for axis in range(len(shape)):
-        # Blocks side by side have the same points along an axis: each set of points once.
+        # Blocks side by side have the same points along an axis: each set of points is handled once.
         runs, block = np.unique(
             np.column_stack([start[:, axis], count[:, axis], step[:, axis]]), axis=0, return_index=True
         )

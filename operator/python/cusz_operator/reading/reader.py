@@ -106,7 +106,7 @@ class Reader:
         return ReaderStep(self._contents, step % len(self))
 
     def __iter__(self) -> Iterator[ReaderStep]:
-        """Steps in order. That of a stream is valid until the next one is requested, or the loop is left."""
+        """Steps in order. A stream's step is valid until the next one is requested, or the loop is left."""
         steps = self._contents.received() if self._input.is_stream else range(len(self))
         return (ReaderStep(self._contents, step) for step in steps)
 
@@ -139,8 +139,8 @@ class Reader:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of archives that this process has read so far, from data files or from ADIOS2: what a read of a level
-        costs is the difference. (What ADIOS2 reads of variables that are not compressed is not counted.)"""
+        """Bytes of archives that this process has read so far, from data files or from ADIOS2: the difference is what a
+        read of a level costs. (What ADIOS2 reads of variables that are not compressed is not counted.)"""
         return self._contents.bytes_read
 
     @property
@@ -172,7 +172,7 @@ class ReaderVariable:
     def __repr__(self) -> str:
         try:
             return self._in_words()
-        except CuszError as error:  # it does not keep others from being listed
+        except CuszError as error:  # the others are still listed
             return f"{self.name}: {error}"
 
     def _in_words(self) -> str:
@@ -213,7 +213,7 @@ class ReaderVariable:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Its attributes: those of the file whose names begin with that of the variable and a slash."""
+        """Its attributes: those of the file whose names begin with the variable's name and a slash."""
         prefix = f"{self.name}/"
         return {name.removeprefix(prefix): value for name, value in self._input.attributes(prefix).items()}
 

@@ -1,4 +1,4 @@
-"""Steps of a Reader: boxes, put together from the blocks that meet them."""
+"""Steps of a Reader: boxes, assembled from the blocks that overlap them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 # Raw bytes of blocks: starting a thread takes about as long as decoding 2^18 of them.
 _BYTES_PER_TASK = 1 << 20  # of blocks that a thread decodes one after the other
 _BYTES_PER_THREAD = 1 << 18  # where several decode one block
-_MIN_MEAN_BYTES = 1 << 15  # smaller blocks are mostly work of the interpreter, which runs one thread at a time
+_MIN_MEAN_BYTES = 1 << 15  # smaller blocks mostly occupy the interpreter, which runs one thread at a time
 
 
 class ReaderStep:
@@ -95,8 +95,8 @@ class ReaderStep:
 
         Fields: rank, step, device (-1: host memory), start, count, raw_bytes, archive_bytes, eb_abs, min, max,
         outliers, checksum, seconds: the block table of a Writer. For what other programs wrote, only what ADIOS2 knows
-        is there, and the rest is -1 or NaN. raw_bytes is the size of values as `read` gives them. Of complex numbers it
-        is the table of the real part; `NAME/imag` has its own.
+        is there, and the rest is -1 or NaN. raw_bytes is the size of values as `read` gives them. For complex numbers
+        it is the table of the real part; `NAME/imag` has its own.
 
         Raises:
             ParameterError: there is no such variable at this step, or it is one value.
@@ -107,11 +107,11 @@ class ReaderStep:
     def value_range(self, name: str) -> tuple[float, float] | None:
         """Minimum and maximum of a variable over its blocks, as they were kept when it was written.
 
-        Those that a Writer kept are of values that are finite and not fill; those that ADIOS2 kept of all values.
+        Those that a Writer kept are over the values that are finite and not fill; those of ADIOS2 are over all values.
 
         Returns:
-            None if they were not kept, there are no values, or these are complex, or one value. (ADIOS2 shows 0 for all
-            blocks if it kept none; a variable of which it kept only zeros cannot be told from that.)
+            None if they were not kept, there are no values, or the variable is complex or one value. (ADIOS2 shows 0
+            for all blocks if it kept none, so a variable with only zeros cannot be told from that.)
 
         Raises:
             ParameterError: there is no such variable at this step.
@@ -129,10 +129,10 @@ class ReaderStep:
     def share(self, name: str, rank: int | None = None) -> Box:
         """The part of a variable that `read` gives a rank by default, as (start, count).
 
-        Ranks get slabs along the first axis, the same ones of all variables that have this shape at this step, so that
+        Ranks get slabs along the first axis, the same for all variables that have this shape at this step, so that
         what belongs together stays together. They are cut so that each rank has about the same number of archive bytes
-        of these variables to decode (of raw bytes where there is no block table). The slabs of all ranks together cover
-        the variable; some are empty if there are more ranks than indices. One value is every rank's.
+        of these variables to decode (raw bytes where there is no block table). The slabs of all ranks together cover
+        the variable; some are empty if there are more ranks than indices. Every rank gets the whole of a single value.
 
         Args:
             name: of the variable.
@@ -185,9 +185,9 @@ class ReaderStep:
     ) -> Any:
         """Reads a box of a variable, or of a coarser level of it.
 
-        Of a variable that this plugin compressed, only blocks that overlap the box are fetched, each once, and only
-        their tiles that do so are decoded, several blocks at a time unless they are small. Where no block is, there are
-        no values: `fill` is put there, and `coverage` tells where that is.
+        Of a variable that this plugin compressed, only the blocks that overlap the box are fetched, each once, and only
+        their tiles that overlap it are decoded, several blocks at a time unless they are small. Elements that no block
+        covers have no values: they are set to `fill`, and `coverage` tells where they are.
 
         Args:
             name: of the variable.
@@ -198,7 +198,7 @@ class ReaderStep:
             out: a writable C-contiguous array of the variable's dtype and extents `count`, to be filled and returned.
             fill: what is put where no block is; None: NaN, or 0 (False) in variables of integers and bool.
             level: 0 for the variable, or a coarser version with every second, fourth, ... value of each block, which
-                `level` describes. `start` and `count` are a box of it then. Of blocks that this plugin compressed, only
+                `level` describes. `start` and `count` are then a box of it. Of blocks that this plugin compressed, only
                 the bytes that the level needs are read from the data files; the values are those of a full read.
 
         Returns:
@@ -223,7 +223,7 @@ class ReaderStep:
                 values = self._input.values(name, self.index, (start, count), dtype, block=block)
                 return values[self._picked(name, (start, count), level)] if level else values
         if level and self.shape(name):
-            # Of one block alone, whether or not all of them form a grid.
+            # The level of a single block is read whether or not all blocks form a grid.
             of_level = self._level(name, level, block)
             if block is not None:
                 start, count = of_level.box_of((start, count))  # type: ignore[arg-type]
@@ -268,9 +268,9 @@ class ReaderStep:
     def level(self, name: str, level: int) -> VariableLevel:
         """What a level of a variable is: its shape, and where its values are in the global array (`coordinates`).
 
-        It has the same level of every block: every `2**level`-th value along the last three axes (that have so many),
-        counted from where the block begins. If blocks do not begin at multiples of that, the values are not equally far
-        apart everywhere.
+        It has the same level of every block: every `2**level`-th value along the last three axes (those that are long
+        enough), counted from where the block begins. If blocks do not begin at multiples of that, the values are not
+        evenly spaced.
 
         Raises:
             ParameterError: there is no such variable at this step, it has no global shape, there is no such level, or
@@ -292,7 +292,7 @@ class ReaderStep:
     def coverage(
         self, name: str, start: Sequence[int] | None = None, count: Sequence[int] | None = None
     ) -> NDArray[np.bool_]:
-        """Where a variable has values: in a block. The levels of an AMR code do not have them everywhere.
+        """Where a variable has values, which is where blocks are. The levels of an AMR code do not cover everything.
 
         Args:
             name: of the variable.
@@ -334,7 +334,7 @@ class ReaderStep:
         Returns:
             The number of blocks that this rank verified; all ranks together verify every block of an array with a
             global shape that this plugin compressed, or that a Writer stored exactly. The others have no checksums, or
-            are verified by `inspect_bp(check=True)` alone, as are blocks without a global shape.
+            are verified only by `inspect_bp(check=True)`, as are blocks without a global shape.
 
         Raises:
             ParameterError: there is no such variable at this step.
@@ -358,14 +358,14 @@ class ReaderStep:
 
     def _level(self, name: str, level: int, block: int | None) -> VariableLevel:
         shape, blocks = self.shape(name), self._blocks(name)
-        # Blocks that overlap are not told apart: it is as if one had all.
+        # Blocks that overlap are not told apart: the level is that of a single block.
         which = [block] if block is not None else blocks.filled if not blocks.overlap else []
         what = f"variable {name!r}, step {self.index}," if block is None else f"block {block} of variable {name!r}"
         table = blocks.table[which]
         return level_of(shape, table["start"], table["count"], level, what)
 
     def _picked(self, name: str, block: Box, level: int) -> tuple[slice, ...]:
-        """The values of a level of a block without a place, among its own."""
+        """Where the values of a level are among those of a block without a place."""
         count = np.array([block[1]], np.int64)
         level_of(block[1], np.zeros_like(count), count, level, f"the block of variable {name!r}")
         return tuple(slice(None, None, step) for step in steps_of(block[1], level))
@@ -381,7 +381,7 @@ class ReaderStep:
         fill: Any,
         block: int | None,
     ) -> Any:
-        """A box of a level of an array as the file has it; `block`: what has it, alone."""
+        """A box of a level of an array as the file has it; `block`: the only block to read, if not None."""
         blocks, archived = self._contents.blocks(name, self.index), self._archived(name)
         result = _result(box[1], dtype, like, out) if archived is not None else np.empty(box[1], dtype)
         result[...] = fill
@@ -389,7 +389,7 @@ class ReaderStep:
             self._pick(name, level, box, dtype, fill, result)
             return _placed(result, like, out)
         numbers = [block] if block is not None else []
-        if block is None and 0 not in box[1]:  # of the blocks, those around it
+        if block is None and 0 not in box[1]:  # the blocks around the box
             along = [c[s : s + n] for c, s, n in zip(level.coordinates, *box, strict=True)]
             around = tuple(int(c[0]) for c in along), tuple(int(c[-1] - c[0] + 1) for c in along)
             numbers = blocks.meeting(around).tolist()
@@ -428,7 +428,7 @@ class ReaderStep:
         return result if archived is not None else _placed(result, like, out)
 
     def _pick(self, name: str, level: VariableLevel, common: Box, dtype: np.dtype[Any], fill: Any, target: Any) -> None:
-        """Reads a box of a level, with all values between, by ADIOS2."""
+        """Reads a box of a level by ADIOS2, which reads all values between as well."""
         along = [c[s : s + n] for c, s, n in zip(level.coordinates, *common, strict=True)]
         start = tuple(int(c[0]) for c in along)
         count = tuple(int(c[-1] - c[0] + 1) for c in along)
@@ -514,11 +514,11 @@ class ReaderStep:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             pending: deque[concurrent.futures.Future[None]] = deque()
             for task in tasks:
-                # ADIOS2 is asked by the caller's thread alone: MPI may allow no other (MPI_THREAD_FUNNELED).
+                # Only the caller's thread calls ADIOS2: MPI may allow no other (MPI_THREAD_FUNNELED).
                 archives = [None if self._contents.reads_files else fetched(number) for number, *_ in task]
                 if not blocks.may_be_archives:
                     break
-                if len(pending) > 2 * workers:  # waiting archives take memory, and an error is to be told soon
+                if len(pending) > 2 * workers:  # waiting archives take memory, and errors should be raised soon
                     pending.popleft().result()
                 pending.append(pool.submit(decode_all, task, archives))
             while pending:
@@ -544,7 +544,7 @@ class ReaderStep:
 
 
 def _tasks(needed: list[_T], raw_bytes: NDArray[np.int64], threads: int) -> list[list[_T]]:
-    """Blocks in groups that are worth a call of another thread, in order; all in one where threads do not pay."""
+    """Groups of blocks, in order, each worth a call of another thread; one group if threads do not pay."""
     if threads == 1 or raw_bytes.sum() < _MIN_MEAN_BYTES * len(needed):
         return [needed]
     task = (np.cumsum(raw_bytes) - raw_bytes) // _BYTES_PER_TASK
@@ -568,7 +568,7 @@ def _decode(
     """Decodes the part of a block that lies in the box being read, into its place in the result.
 
     Args:
-        shape: the archive's, if it is known; more than four axes are merged, and Fortran's are reversed.
+        shape: the archive's, if it is known: some axes are merged if there are more than four, and Fortran's reversed.
     """
     start, count = block
     with naming(what):
@@ -606,7 +606,7 @@ def _decode_level(
                 values = cusz_core.decompress(prefix, like=target, **how)
                 target[...] = values[_slices((first, target.shape), (0,) * len(first))]
             return
-        # More than four axes are merged, and Fortran's are reversed.
+        # Some axes are merged if there are more than four, and Fortran's are reversed.
         values = cusz_core.decompress(prefix, threads=threads).reshape(count)
         picked = values[tuple(slice(None, None, step) for step in steps_of(count, level))]
         _placed(picked[_slices((first, target.shape), (0,) * len(first))], None, target)
@@ -621,7 +621,7 @@ def _result(shape: Extents, dtype: np.dtype[Any], like: Any, out: Any) -> Any:
 
 
 def fill_of(dtype: np.dtype[Any], fill: Any = None, name: str = "") -> Any:
-    """What is put where no block is: `fill`, or if it is None what stands for nothing there."""
+    """What is put where no block is: `fill`, or if it is None, NaN or 0."""
     if fill is None:
         return math.nan if dtype.kind in "fc" else 0
     if dtype.hasobject:
@@ -640,7 +640,7 @@ def fill_of(dtype: np.dtype[Any], fill: Any = None, name: str = "") -> Any:
 
 
 def _placed(values: NDArray[Any], like: Any, out: Any) -> Any:
-    """Values in host memory where they are wanted: in `out`, or in an array of the module of `like`."""
+    """Puts values from host memory where they are wanted: into `out`, or an array of the module of `like`."""
     module = None if out is None and like is None else embedding.module_of(like if out is None else out)
     made = values if module in (None, np) else module.asarray(values)
     if out is None:

@@ -1,4 +1,4 @@
-"""The steps of a file one after the other, which may differ more than where ADIOS2 is to read any of them."""
+"""The steps of a file, one after the other: read so, they may differ more than ADIOS2's random access allows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def walk(
     Args:
         adios2: the module.
         path: the .bp folder or file, for messages.
-        absolute: the same, wherever the program goes.
+        absolute: its absolute path.
         wanted: numbers of steps; None: all.
         parameters: of the engine.
     """
@@ -75,7 +75,7 @@ def _end_step(engine: Any, path: str) -> None:
     try:
         with calling_adios2(f"end a step of {path!r}"):
             engine.end_step()
-    except OutOfMemoryError as error:  # BP5 takes lengths from where such steps have none
+    except OutOfMemoryError as error:  # BP5 looks for lengths where such steps have none
         raise OutOfMemoryError(
             f"{error}. A BP5 file cannot be read where a variable has an operation in some steps and none in later "
             "ones (docs/guides/adios2.md, Appending and restarting)"

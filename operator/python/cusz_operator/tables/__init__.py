@@ -1,1 +1,1 @@
-"""What stands in a file beside the archives, for writing and reading alike: block tables, checks, statistics, types."""
+"""What is in a file besides archives, for both writing and reading: block tables, checks, statistics, types."""

@@ -17,7 +17,7 @@ from cusz_core.errors import CorruptArchiveError
 TABLE_PREFIX = "cusz/blocks/"
 _BEFORE = ("rank", "step", "device")
 _AFTER = ("raw_bytes", "archive_bytes", "eb_abs", "min", "max", "outliers", "checksum", "seconds")
-_ROWS = 4096  # of a table, at once
+_ROWS = 4096  # of a table, converted at once
 _INTEGERS = ("rank", "step", "device", "raw_bytes", "archive_bytes", "outliers", "checksum")
 
 
@@ -69,7 +69,7 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
     if ndim < 1 or odd:
         raise damaged
     table = np.empty(len(rows), table_dtype(ndim))
-    for begin in range(0, len(rows), _ROWS):  # that stay in the cache, for one column after the other
+    for begin in range(0, len(rows), _ROWS):  # so few that they stay in the cache from column to column
         part, into = rows[begin : begin + _ROWS], table[begin : begin + _ROWS]
         integers = part[:, whole]
         if not (np.abs(integers) < 2.0**63).all() or (np.floor(integers) != integers).any():

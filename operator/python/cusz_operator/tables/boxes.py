@@ -34,7 +34,7 @@ def intersection(a: Box, b: Box) -> Box:
 
 
 def pieces(box: Box, max_values: int = 2**22) -> Iterator[Box]:
-    """Boxes of at most so many values that cover a box."""
+    """Splits a box into boxes of at most `max_values` values."""
     start, count = box
     if math.prod(count) <= max_values:
         yield box
@@ -63,7 +63,7 @@ def first_overlap(start: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[i
 
 
 def begin_in_others(start: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For every box, whether its first element also lies in another one; not if it has no elements.
+    """For every box, whether its first element also lies in another box; False if it has no elements.
 
     Args:
         start, count: of shape (boxes, dimensions).
@@ -72,10 +72,10 @@ def begin_in_others(start: NDArray[np.int64], count: NDArray[np.int64]) -> NDArr
         Of shape (boxes,).
     """
     begins = np.zeros(len(start), np.bool_)
-    # A box and those that contain its first element are in one group: where a cut crosses some of them, they are all
+    # A box and those that contain its first element are in one group: if a cut crosses some of them, all of them are
     # on the side where that element is.
     for numbers, low, high in _groups(start, count):
-        open_points = np.arange(len(numbers))  # those that have been found in one box at most: in their own
+        open_points = np.arange(len(numbers))  # those found in at most one box so far: their own
         found = np.zeros(len(numbers), np.int64)
         for i in range(0, len(numbers), _COMPARED):
             boxes = slice(i, i + _COMPARED)
@@ -108,7 +108,7 @@ def _groups(
 def sides(
     low: NDArray[np.int64], high: NDArray[np.int64], axis: int, cut: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which boxes have elements before an index along an axis, and which have some from there on: some are in both."""
+    """Which boxes have elements before an index along an axis, and which from there on: a box may be in both."""
     return low[:, axis] < cut, high[:, axis] > cut
 
 

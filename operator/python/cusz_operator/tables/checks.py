@@ -1,9 +1,9 @@
-"""What a Writer keeps beside ADIOS2's files: checksums of what has none there, and what was asked at every step.
+"""What a Writer keeps besides ADIOS2's files: checksums of what has none there, and what was asked for at every step.
 
-Checksums are those of ADIOS2's metadata, which crashes readers if damaged, and of block tables. All of it is in the .bp
-folder, in `cusz.checks`: for every step a line of JSON and the line's CRC-32, written when the step is complete, and
-one more line when the file is closed. ADIOS2 only appends to its metadata, so that the last line is enough; anything
-after what it covers (an incomplete step, or steps by another program) is not checked.
+Checksums cover ADIOS2's metadata, which crashes readers if damaged, and block tables. All of this is in `cusz.checks`
+in the .bp folder: for every step a line of JSON and the line's CRC-32, written when the step is complete, and one more
+line when the file is closed. ADIOS2 only appends to its metadata, so for these the last line is enough; anything after
+what it covers (an incomplete step, or steps by another program) is not checked.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from cusz_core.errors import CorruptArchiveError, CuszError
 CHECKS_FILE = "cusz.checks"
 _METADATA = ("mmd.0", "md.0", "md.idx")
 _PIECE = 1 << 24  # bytes read at once
-_BYTES_AT_ONCE = 1 << 20  # whose checksum the program waits for
+_BYTES_AT_ONCE = 1 << 20  # of metadata: for the checksum of more, the program does not wait
 
 
 class VariableRecord(NamedTuple):
-    """What a Writer was asked of a variable at a step, and what it did.
+    """What was asked of a Writer for a variable at a step, and what it did.
 
     Attributes:
         eb, mode: the bound as it was asked for, or a goal's value and its name ("psnr", "ratio", "budget_bytes"); block
             tables have the absolute bound that follows from it.
-        predictors: the number of blocks coded with each predictor. Blocks that are stored raw have none.
+        predictors: the number of blocks coded with each predictor. Blocks stored raw have none.
     """
 
     eb: float
@@ -42,15 +42,15 @@ class VariableRecord(NamedTuple):
 class Recorder:
     """Appends lines to the checksums of a file.
 
-    Where a step adds much metadata, as with very many ranks, a thread works out its checksums while the program goes
-    on, and the line is there before that of the next step, or when the file is closed.
+    If a step adds much metadata, as with very many ranks, a thread computes its checksums while the program goes on,
+    and the line is written before that of the next step, or before the file is closed.
     """
 
     def __init__(self, path: Path, kept_steps: int) -> None:
         """
         Args:
             path: the .bp folder.
-            kept_steps: of an existing file, to which steps are appended: the lines up to the last of them stay.
+            kept_steps: number of steps of an existing file to which others are appended: their lines stay.
         """
         self._path = path
         self._known: dict[str, tuple[int, int]] = {}
@@ -60,7 +60,7 @@ class Recorder:
         before = _lines_before(checks, kept_steps)
         self._file: BinaryIO | None = open(checks, "wb", buffering=0)  # noqa: SIM115
         self._file.write(before)
-        if b'"step"' in before[before[:-1].rfind(b"\n") + 1 :]:  # of a program that was killed: as if it had closed it
+        if b'"step"' in before[before[:-1].rfind(b"\n") + 1 :]:  # the program was killed: as if it had closed it
             self.record()
 
     def record(
@@ -71,8 +71,8 @@ class Recorder:
     ) -> None:
         """Writes the line of a step, with the CRC-32 of its block tables; without a step, that of a closed file.
 
-        Of the variables, only those are written for which something has changed. If a line cannot be written, no more
-        are: the earlier ones stay valid.
+        Only variables for which something has changed are written. If a line cannot be written, no more are: the
+        earlier ones stay valid.
         """
         self._wait()
         if self._file is None:
@@ -158,7 +158,7 @@ def _verified(path: Path) -> dict[tuple[int, str], int]:
 
 
 def keep_steps(path: Path, n_steps: int) -> None:
-    """Drops what is known of later steps, whose metadata are about to be cut off."""
+    """Drops the lines of later steps, whose metadata are about to be cut off."""
     known = path / CHECKS_FILE
     if known.exists():
         kept = known.with_name(f"{CHECKS_FILE}.part")
@@ -167,7 +167,7 @@ def keep_steps(path: Path, n_steps: int) -> None:
 
 
 def records(path: Path) -> dict[tuple[int, str], VariableRecord]:
-    """What the Writers of a file were asked, by step and variable; nothing for steps of an older version's Writer.
+    """What the Writers of a file were asked for, by step and variable; nothing for steps of an older version.
 
     Raises:
         CorruptArchiveError: the file of checksums is damaged.
@@ -189,10 +189,10 @@ def records(path: Path) -> dict[tuple[int, str], VariableRecord]:
 
 
 def is_continued(path: Path, n_steps: int) -> bool:
-    """Whether a Writer's file has steps of another program, or of one that had opened it again, according to it.
+    """Whether another program, or a Writer that opened it again, has appended steps to a Writer's file.
 
     Args:
-        n_steps: that the file has.
+        n_steps: number of steps in the file.
 
     Raises:
         CorruptArchiveError: the file of checksums is damaged.
@@ -208,9 +208,9 @@ def crc_before(crc: int, n_bytes: int) -> int:
 
     Args:
         crc: of the part.
-        n_bytes: that come after it.
+        n_bytes: how many bytes come after it.
     """
-    # A CRC is the remainder of a polynomial over GF(2), whose term 1 is bit 31: bytes behind it multiply it by x^8.
+    # A CRC is the remainder of a polynomial over GF(2) whose term 1 is bit 31: each byte after it multiplies it by x^8.
     power = 1 << (31 - 8)
     while n_bytes:
         if n_bytes & 1:
@@ -221,7 +221,7 @@ def crc_before(crc: int, n_bytes: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """Of two polynomials, modulo that of CRC-32."""
+    """The product of two polynomials, modulo that of CRC-32."""
     product = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:
@@ -251,7 +251,7 @@ def _lines(checks: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines_before(checks: Path, step: int) -> bytes:
-    """The complete lines in front of that of a step: of later ones, ADIOS2 has dropped the metadata."""
+    """The complete lines before a step's: from that step on, ADIOS2 has dropped the metadata."""
     kept = []
     for whole in checks.read_bytes().split(b"\n")[:-1] if step > 0 and checks.exists() else ():
         line: dict[str, Any] = json.loads(whole.rpartition(b" ")[0])
@@ -262,7 +262,7 @@ def _lines_before(checks: Path, step: int) -> bytes:
 
 
 def _crc_of(file: Path, start: int, crc: int, end: int | None = None) -> tuple[int, int]:
-    """The size of a file, up to `end`, and its CRC-32, continued from `crc`, that of the bytes before `start`."""
+    """The size of a file, up to `end`, and its CRC-32, continued from `crc`, the CRC of the bytes before `start`."""
     # A byte of the index says whether the file is being written: it does not count.
     flag = (39 if (file.parent / "mmd.0").exists() else 38) if file.name == "md.idx" else -1
     with open(file, "rb") as opened:

@@ -8,7 +8,7 @@ The compressor takes float32 and float64. Other types are stored as ADIOS2 varia
 - complex64, complex128: two variables, `NAME/real` and `NAME/imag`, each with the bound;
 - one value (a number or a text): one value, exactly.
 
-What a variable was is the attribute `cusz/as/NAME`, where it is not what ADIOS2 says.
+The attribute `cusz/as/NAME` says what a variable was, if that is not what ADIOS2 says.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 #: The types that are stored as others.
 CONVERTED = ("bool", "float16", "complex64", "complex128")
-#: What the names of this package's own attributes begin with.
+#: Prefix of the names of this package's own attributes.
 ATTRIBUTE_PREFIX = "cusz/"
-#: What is added to the name of a complex variable for its parts.
+#: Suffixes to the name of a complex variable, for its parts.
 PARTS = ("/real", "/imag")
-_MAX_TEXT_OF_BP4 = 2**16 - 1  # bytes, of which it stores the number in 16 bits
+_MAX_TEXT_OF_BP4 = 2**16 - 1  # bytes: BP4 stores their number in 16 bits
 _FLOAT16 = np.finfo(np.float16)
 
 
@@ -54,7 +54,7 @@ def attribute_name(variable: str) -> str:
 
 @functools.cache
 def type_name(dtype: np.dtype[Any]) -> str:
-    """numpy's name of a type, which takes long to find."""
+    """numpy's name of a type; cached, because numpy takes long to find it."""
     return dtype.name
 
 
@@ -64,12 +64,12 @@ def is_exact(dtype: Any) -> bool:
 
 
 def widening(given: str) -> int:
-    """How many times as many bytes values of a type take where they are stored before compression."""
+    """How many times larger values of a type are in the type that stores them, before compression."""
     return 2 if given == "float16" else 1
 
 
 def are_stored_alike(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    """Whether values of two types can be those of one variable: another program has uint8 for a Writer's bool."""
+    """Whether values of two types can belong to one variable: another program has uint8 for a Writer's bool."""
     return a == b or {a.name, b.name} == {"bool", "uint8"}
 
 
@@ -79,10 +79,10 @@ def is_packed(parameters: Parameters) -> bool:
 
 
 def require_text(text: str, what: str, engine: str) -> None:
-    """Refuses a text of which ADIOS2 would store another one, or which would spoil the file.
+    """Refuses a text that ADIOS2 would change, or that would make the file unreadable.
 
     Args:
-        what: it is, for messages.
+        what: names the text in messages.
 
     Raises:
         ParameterError, UnsupportedError: it cannot be stored.
@@ -123,10 +123,10 @@ def one_value(value: Any) -> Any:
 
 
 def stored(name: str, array: Any) -> list[Stored]:
-    """An array in host or device memory as what stores it; what a block cannot be of is returned as it is.
+    """An array in host or device memory, as it is stored; anything that cannot be a block is returned as it is.
 
     Raises:
-        UnsupportedError: an array of something else than numbers.
+        UnsupportedError: an array of something other than numbers.
     """
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
@@ -146,17 +146,17 @@ def stored(name: str, array: Any) -> list[Stored]:
 
 
 def float16_of(value: float) -> float:
-    """The value of float16 that is nearest to a number: what an array that was filled with it has."""
+    """The float16 value nearest to a number: what a float16 array that was filled with it has."""
     with np.errstate(over="ignore"):
         return float(np.float16(value))
 
 
 def float16_bound(eb: float, largest: float) -> float:
-    """A bound for float32 values that are then rounded to float16, such that these keep `eb`.
+    """A bound for float32 values, such that `eb` holds after they are rounded to float16.
 
-    Let d' be what a value d of float16 comes back as, off by at most the bound b, and g the nearest value of float16.
-    Then |g - d'| <= |d - d'|, as d is such a value too, so that |g - d| <= 2 b; and |g - d'| <= s / 2, where s is the
-    spacing of float16 there, so that |g - d| <= b + s / 2.
+    Let d be a float16 value, d' what it is decoded to (within the bound b), and g the float16 value nearest to d'. Then
+    |g - d'| <= |d - d'|, because d is a float16 value too, so that |g - d| <= 2 b; and |g - d'| <= s / 2, where s is
+    the spacing of float16 there, so that |g - d| <= b + s / 2.
 
     Args:
         largest: the largest magnitude of all values; NaN: not known.
@@ -183,5 +183,5 @@ def given_back(parts: list[NDArray[Any]], given: str) -> NDArray[Any]:
 
 
 def rounded_back(values: NDArray[Any], given: str) -> NDArray[Any]:
-    """Stored values as `given_back` rounds them, in the type that stores them; the array itself if it does not."""
+    """Stored values as `given_back` rounds them, in the type that stores them; the array itself if none is rounded."""
     return given_back([values], given).astype(values.dtype) if given == "float16" else values

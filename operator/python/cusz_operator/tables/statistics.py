@@ -2,8 +2,8 @@
 
 ADIOS2 computes them from the data put, and does not accept them from outside. BP5 and SST look at as many values as are
 selected, then call the operator, and record the selection afterwards. So two values are put, the minimum and the
-maximum; and while the plugin is called, the block itself is selected. This order, that of ADIOS2 2.10 to 2.12, is not
-documented: it is tried before it is relied on (`problem`).
+maximum; and while the plugin is called, the block itself is selected. This order (ADIOS2 2.10 to 2.12) is not
+documented, so it is tried before it is relied on (`problem`).
 
 BP4 records everything before it calls the operator, and would have to look at as many values as the block has: it has
 no statistics.
@@ -76,8 +76,8 @@ class HandingOver:
         self._variable.SetSelection((self._start, extents))
 
     def _put_at(self, address: int) -> None:
-        # For a Put in mode Sync BP4 reserves too little where an archive is as large as its block: what is written to a
-        # step before its first block is not counted.
+        # In mode Sync, BP4 reserves too little if an archive is as large as its block: it does not count what it writes
+        # to a step before the first block.
         self._engine.Put(self._variable, address, self._deferred if self._is_bp4 else self._sync)
         if self._is_bp4:
             self._engine.PerformPuts()
@@ -98,7 +98,7 @@ def are_in(adios2: Any, path: Path) -> bool | None:
     with calling_adios2(f"read {str(path)!r}"), adios2.FileReader(str(path)) as run:
         fields = [v for v in run.available_variables().values() if v["Type"] in _TYPES and v["SingleValue"] != "true"]
         ranges = [(float(v["Min"]), float(v["Max"])) for v in fields]
-        # Without statistics, ADIOS2 reports 0 for both, and after 2.12 a minimum above the maximum: so it does where no
+        # Without statistics, ADIOS2 reports 0 for both or, after 2.12, a minimum above the maximum, as it does if no
         # value is finite. A Writer's files have block tables, which are finite and never all zero.
         return any((low or high) and not low > high for low, high in ranges) if ranges else None
 
@@ -106,12 +106,12 @@ def are_in(adios2: Any, path: Path) -> bool | None:
 @functools.cache
 def problem() -> str:
     """Why `HandingOver` cannot pass this ADIOS2 a range; "" if it can. Tried once per process, with a small file."""
-    import tempfile  # here, as every rank of a simulation imports this module
+    import tempfile  # here, because every rank of a simulation imports this module
 
     try:
         with tempfile.TemporaryDirectory(prefix="cusz-") as folder:
             found = _problem_of(Path(folder) / "trial.bp")
-            with contextlib.suppress(OSError):  # what ADIOS2 leaves of every file that it has read
+            with contextlib.suppress(OSError):  # which ADIOS2 leaves behind for every file that it has read
                 Path(f"/tmp/trial.bp_{os.getpid():x}_profiling.json").unlink()
             return found
     except Exception as error:

@@ -23,7 +23,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "double complex": np.dtype(np.complex128),
     "string": np.dtype(object),
 }
-#: An archive stored raw is larger than its block by just this, and no other archive is (CUSZ_RAW_OVERHEAD_BYTES).
+#: An archive stored raw is larger than its block by exactly this, and no other is (CUSZ_RAW_OVERHEAD_BYTES).
 RAW_OVERHEAD_BYTES = 48
 #: Blocks of the plugin that are not archives begin with one of these marks (block_operator.cpp).
 PLAIN_MARKS = (b"cusz-plain-bytes", b"cusz-raw")
@@ -35,6 +35,6 @@ PACKED_HEAD_BYTES = 8
 
 
 def mark_of(archive: NDArray[np.uint8]) -> bytes:
-    """The mark with which a block begins that is no archive; b"" if it has none."""
+    """The mark at the beginning of a block that is no archive; b"" if there is none."""
     head = bytes(archive[:16])
     return next((mark for mark in (*PLAIN_MARKS, *LOST_MARKS) if head.startswith(mark)), b"")

@@ -1,6 +1,6 @@
-"""What ranks agree on, without communication: `together.py` has that.
+"""What ranks have to agree on. Nothing here communicates: `together.py` does.
 
-What differs between ranks comes together two by two (`merged_...`), so that nothing grows with the number of ranks.
+Differences between ranks are merged two by two (`merged_...`), so that nothing grows with the number of ranks.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ..tables.boxes import Extents
 from ..tables.representation import PARTS, float16_bound, is_exact, is_packed
 from .goals import Wanted
 
-# Written in addition to the archives: metadata, in which names are, and block tables; for every rank padding, the end
-# of its file and a profile; finally an index. In BP4 a block was seen to take 244 bytes, 91 for each dimension, and its
-# name; in BP5 less. Of a variable of one block, the name was there up to five times.
+# What is written besides archives: metadata, which repeat names, and block tables; for every rank, padding, the end of
+# its file and a profile; and an index. Measured in BP4, a block takes 244 bytes, 91 for each dimension, and its name;
+# in BP5 it takes less. The name of a variable with one block appears up to five times.
 _BYTES_OF_A_BLOCK = 512
 _BYTES_OF_A_DIMENSION = 96
 _NAMES_OF_A_BLOCK = 4
-_BLOCKS_OF_A_VARIABLE = 4  # which take as much as it does without any
+_BLOCKS_OF_A_VARIABLE = 4  # a variable without blocks takes as much as this many blocks
 _BYTES_OF_A_VARIABLE_AND_RANK = 128
 _BYTES_OF_A_RANK = 8192
 _BYTES_BESIDES = 1 << 20
-_LANES = 3  # of a digest: numbers of 32 bits, which doubles hold
-_MAX_KINDS = 3  # of what is told of a variable that are kept apart (`merged_told`)
+_LANES = 3  # 32-bit numbers per digest: doubles hold them exactly
+_MAX_KINDS = 3  # differing reports kept for a variable (`merged_told`)
 
 
 class Opening(NamedTuple):
-    """What all ranks must open alike: as given to the Writer."""
+    """The arguments of the Writer that must be the same on all ranks."""
 
     path: str
     engine: str
@@ -48,7 +48,7 @@ class Opening(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a rank tells about its blocks of a variable, except for their values.
+    """What a rank reports about its blocks of a variable: everything but their values.
 
     Attributes:
         start, extents: int64, of shape (blocks, dimensions).
@@ -65,15 +65,15 @@ class Description(NamedTuple):
     extents: NDArray[np.int64]
 
     def head(self) -> Description:
-        """The same without its blocks."""
+        """The description without its blocks."""
         return self._replace(start=self.start[:0], extents=self.extents[:0])
 
     def kind(self) -> tuple[Any, ...]:
-        """What cannot differ between blocks of a variable; all in texts, and so equal if it is the same."""
+        """What cannot differ between blocks of a variable. Settings are texts, because equal numbers may differ."""
         return (*self[:5], self.parameters.of_archive(), repr(self.wanted))
 
     def has_same_head(self, other: Description) -> bool:
-        # Zeros of either sign are equal, but not the same fill value.
+        # 0.0 == -0.0, but they are different fill values.
         return self[:7] == other[:7] and repr(self.parameters.fill) == repr(other.parameters.fill)
 
     def has_same_blocks(self, other: Description) -> bool:
@@ -96,7 +96,7 @@ class Value(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Minimum and maximum of a variable's values over all ranks: NaN if they were not looked for, 0 without values."""
+    """Minimum and maximum of a variable's values over all ranks: NaN if not computed, 0 if there are no values."""
 
     min: float
     max: float
@@ -107,11 +107,11 @@ _T = TypeVar("_T", bound=Description | Value)
 
 @dataclasses.dataclass(frozen=True)
 class Told(Generic[_T]):
-    """What a rank tells of a variable: the description of its blocks, without these, or a single value.
+    """What a rank reports about a variable: the head of a description, or a single value.
 
     Attributes:
-        rank: the first one that tells it.
-        position: among what it tells.
+        rank: the first rank that reports it.
+        position: in the report of that rank.
     """
 
     rank: int
@@ -119,7 +119,7 @@ class Told(Generic[_T]):
     of: _T
 
 
-#: By variable, what differs between ranks, or between the blocks of one.
+#: By variable, the reports that differ between ranks, or between the blocks of one rank.
 ToldOf = dict[str, tuple[Told[_T], ...]]
 
 
@@ -127,7 +127,7 @@ ToldOf = dict[str, tuple[Told[_T], ...]]
 
 
 class Openings(NamedTuple):
-    """How the first rank opens, and the first one that opens otherwise."""
+    """The arguments of the first rank, and those of the first rank that differs from it."""
 
     first: tuple[int, Opening]
     other: tuple[int, Opening] | None
@@ -157,18 +157,18 @@ def require_same_opening(found: Openings, where: str) -> None:
 
 
 def digest(things: Iterable[object]) -> NDArray[np.float64]:
-    """Numbers that differ where things do."""
+    """A hash of things, as 32-bit numbers in doubles."""
     hashed = hashlib.blake2b("\0".join(map(repr, things)).encode(), digest_size=4 * _LANES).digest()
     return np.frombuffer(hashed, np.uint32).astype(np.float64)
 
 
 def heads_of(rank: int, told: Sequence[Description]) -> ToldOf[Description]:
-    """A rank's part of what `merged_told` merges: its blocks."""
+    """A rank's input to `merged_told`: the heads of its descriptions."""
     return told_by(rank, [block.head() for block in told])
 
 
 def told_by(rank: int, told: Iterable[_T]) -> ToldOf[_T]:
-    """A rank's part of what `merged_told` merges."""
+    """A rank's input to `merged_told`."""
     found: ToldOf[_T] = {}
     for position, of in enumerate(told):
         own = (Told(rank, position, of),)
@@ -177,10 +177,10 @@ def told_by(rank: int, told: Iterable[_T]) -> ToldOf[_T]:
 
 
 def merged_told(a: ToldOf[_T], b: ToldOf[_T]) -> ToldOf[_T]:
-    """What two sets of ranks tell.
+    """Merges the reports of two sets of ranks.
 
-    Of each variable, the first ones that differ. Three are enough to find the first that does not agree with the one
-    before: of descriptions that agree, some may name the dimensions, and some not.
+    Keeps the first reports of each variable that differ. Three are enough to find the first disagreement, because
+    descriptions that agree may still differ in one way: some name the dimensions, and others do not.
     """
     return {name: _kept((*a.get(name, ()), *b.get(name, ()))) for name in {**a, **b}}
 
@@ -194,11 +194,11 @@ def _kept(told: tuple[Told[_T], ...]) -> tuple[Told[_T], ...]:
 
 @dataclasses.dataclass
 class Known:
-    """What is known of variables before a step.
+    """What is known about variables before a step.
 
     Attributes:
-        kinds: in the steps that have been compressed.
-        in_file: in the file that is appended to.
+        kinds: by name, from the steps that have been compressed.
+        in_file: by name, from the file that is appended to.
     """
 
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -206,13 +206,13 @@ class Known:
 
 
 def arrays_of(heads: ToldOf[Description], known: Known) -> dict[str, Description]:
-    """Every variable of a step, without its blocks, in the order in which ranks put them.
+    """The arrays of a step, without their blocks, in the order in which ranks put them.
 
     Args:
         heads: of all ranks.
 
     Raises:
-        ParameterError: ranks, or the blocks of one, do not agree about a variable.
+        ParameterError: ranks, or the blocks of one rank, disagree about a variable.
     """
     firsts = sorted((of[0] for of in heads.values()), key=lambda one: (one.rank, one.position))
     arrays: dict[str, Description] = {}
@@ -234,11 +234,11 @@ def arrays_of(heads: ToldOf[Description], known: Known) -> dict[str, Description
 
 
 def values_of(told: ToldOf[Value], arrays: Collection[str], known: Known) -> tuple[Value, ...]:
-    """The single values of a step: of each, that of the first rank that puts it.
+    """The single values of a step, each from the first rank that puts it.
 
     Args:
-        told: those of all ranks.
-        arrays: names of variables that are none.
+        told: the reports of all ranks.
+        arrays: names of the variables that are arrays.
 
     Raises:
         ParameterError: ranks disagree about a value's type, or the name is that of an array.
@@ -258,20 +258,20 @@ def values_of(told: ToldOf[Value], arrays: Collection[str], known: Known) -> tup
 
 
 def bounds_of(arrays: Mapping[str, Description], spans: Mapping[str, Span]) -> dict[str, float]:
-    """The absolute bound of every variable, if it is not to be sought."""
+    """The bound of every variable without a goal: absolute, or in mode "pw_rel" relative to every value."""
     return {name: _bound_of(block, spans[name]) for name, block in arrays.items() if block.wanted is None}
 
 
 def spans_of(names: Sequence[str], told: Sequence[Description], ranges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A rank's part of the ranges of all variables, of which the maxima over ranks are taken (`spans_from`).
+    """A rank's contribution to the ranges of all variables: `spans_from` takes the maxima over ranks.
 
     Args:
-        names: of all variables; without those of the rank that are not among them.
+        names: of the variables; the rank's blocks of others are ignored.
         told: the rank's blocks.
         ranges: of their values, in this order: float64 of shape (blocks, 3), as `cusz_core.ValueRange`.
 
     Returns:
-        Of shape (variables, 3): the negative minimum, the maximum, and whether a range was not looked for.
+        Of shape (variables, 3): the negated minimum, the maximum, and 1 if the range of a block is not known.
     """
     made = np.full((len(names), 3), -math.inf)
     numbers = {name: number for number, name in enumerate(names)}
@@ -301,7 +301,7 @@ def kind_of(block: Description) -> str:
 
 
 def require_distinct(arrays: Mapping[str, Description], values: Iterable[Value], known: Known) -> None:
-    """Refuses a variable that has the name of a complex one: a Reader would not find it.
+    """Refuses a variable that has the name of a complex one, because a Reader would not find it.
 
     Args:
         arrays, values: of the step.
@@ -323,8 +323,8 @@ def require_distinct(arrays: Mapping[str, Description], values: Iterable[Value],
 
 
 def _require_type(dtype: str, given: str, shape: tuple[int, ...], in_file: AsStored, what: str) -> None:
-    """Refuses what ADIOS2 writes, and cannot read: in BP4 not even the file. And what a Reader would give back as the
-    type that the variable has in the file."""
+    """Refuses what ADIOS2 writes but cannot read (in BP4 not even the rest of the file), and values that a Reader would
+    return as the type that the variable has in the file."""
     if (dtype, given) != (in_file.dtype, in_file.given):
         how = "which ADIOS2 could not read" if dtype != in_file.dtype else f"which would be read as {in_file.given}"
         raise ParameterError(f"{what} is {in_file.given} in the file, and would be {given} in what is appended, {how}")
@@ -337,8 +337,8 @@ def _require_type(dtype: str, given: str, shape: tuple[int, ...], in_file: AsSto
 
 
 def _require_as_in_file(block: Description, in_file: AsStored | None, what: str) -> None:
-    """Refuses what readers of ADIOS2 crash over, or wait for ever: a variable of another type than before, or with an
-    operator at some steps alone."""
+    """Refuses what makes ADIOS2's readers crash or hang: a variable of another type than before, or with an operator at
+    only some steps."""
     if in_file is None:
         return
     _require_type(np.dtype(block.dtype).name, block.given, block.shape, in_file, what)
@@ -388,7 +388,7 @@ def _differing(what: str, which: str, rank: int, here: object, other_rank: int, 
 
 
 def _require_one_goal(firsts: Sequence[Told[Description]]) -> None:
-    """Variables that are to reach a goal together have the same one."""
+    """Refuses different goals for variables that are to reach one together."""
     of_group: dict[str, Told[Description]] = {}
     for head in firsts:
         wanted = head.of.wanted
@@ -410,7 +410,7 @@ def _bound_of(block: Description, found: Span) -> float:
 
 
 def bound_within(block: Description, found: Span, fraction: float) -> float:
-    """The absolute bound that is a fraction of a value range, within the limits of what is wanted."""
+    """The absolute bound that is a fraction of a value range, within the limits of the goal."""
     assert block.wanted is not None
     low, high = (
         _absolute(limit, block.parameters.mode, found) if limit < math.inf else limit
@@ -424,7 +424,7 @@ def _absolute(eb: float, mode: str, found: Span) -> float:
 
 
 def _for_type(block: Description, found: Span, bound: float) -> float:
-    """The bound for what stores the type that was given."""
+    """The bound for the type that is stored, so that values of the type that was given keep `bound`."""
     return float16_bound(bound, max(abs(found.min), abs(found.max))) if block.given == "float16" else bound
 
 
@@ -433,7 +433,7 @@ def bytes_needed(archive_bytes: int, blocks: Mapping[str, int], arrays: Mapping[
 
     Args:
         archive_bytes: of all variables.
-        blocks: the number of those of each variable.
+        blocks: the number of blocks of each variable.
         arrays: the variables.
     """
     needed = archive_bytes + _BYTES_BESIDES + _BYTES_OF_A_RANK * ranks

@@ -1,6 +1,6 @@
 """Compressing a step while the program computes the next one: a thread, and copies of the blocks for it.
 
-The thread communicates with nobody, and calls neither MPI nor ADIOS2.
+The thread calls neither MPI nor ADIOS2.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Pending(Generic[T]):
-    """A step that has ended, and that is still to be written.
+    """A step that has ended but is not written yet.
 
     Attributes:
-        work: this rank's blocks, as they are compressed.
+        work: this rank's blocks and their archives.
         agreed: what ranks have agreed on.
-        made: what this rank makes of its blocks, or the error with which it fails.
-        seconds: for which the program has waited so far.
+        made: what this rank makes of its blocks, or the error if it fails.
+        seconds: how long the program has waited so far.
     """
 
     work: StepWork
@@ -39,15 +39,15 @@ class Pending(Generic[T]):
 
 
 class Background:
-    """A thread, which begins with the first step, and memory for the blocks of one step."""
+    """A thread, started at the first step, and memory for the blocks of one step."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "cusz_operator")
-        self._memory: dict[int, NDArray[np.uint8]] = {}  # by numbers of blocks
+        self._memory: dict[int, NDArray[np.uint8]] = {}  # by block number
 
     def copied(self, blocks: Sequence[Blocks]) -> list[Blocks]:
-        """Blocks with fields that the program does not know, in the memory of those of the step before. Blocks that are
-        not in host memory stay as they are.
+        """Copies of blocks, which the program cannot change, in the memory of the previous step's copies. Fields that
+        are not in host memory are not copied.
 
         Raises:
             MemoryError: too little memory.
@@ -73,7 +73,7 @@ class Background:
         return copy
 
     def start(self, call: Callable[[], T]) -> Future[T]:
-        """Calls a function in the thread, after those before it."""
+        """Calls a function in the thread, after those passed before."""
         return self._thread.submit(call)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Background:
 
 
 def failed(error: Exception) -> Future[Any]:
-    """What has failed before it began."""
+    """The result of a call that failed before it started."""
     future: Future[Any] = Future()
     future.set_exception(error)
     return future

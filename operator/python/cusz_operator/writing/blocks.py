@@ -27,18 +27,18 @@ class Blocks:
 
     Attributes:
         name: of the variable.
-        dtype: float32 or float64, or that of integers, which are stored exactly.
-        given: the type that the user gave, which may be another (`representation`).
-        dimensions: their names; () if there are none.
+        dtype: float32 or float64, or an integer type, whose values are stored exactly.
+        given: the name of the type that the user gave, which may be another (`representation`).
+        dimensions: names of the dimensions; () if there are none.
         shape: of the global array.
         parameters: how they are compressed.
-        wanted: the goal that their bound is to reach; None: `parameters` has the bound.
-        fields: an array of each, of 1 to 4 dimensions, C-contiguous, in host or device memory; of integers, any number
-            of dimensions, in host memory.
+        wanted: the goal for which a bound is sought; None: `parameters` has the bound.
+        fields: the array of each, C-contiguous, of 1 to 4 dimensions, in host or device memory; integers may have more
+            dimensions and are in host memory.
         start, count: where each lies in the global array.
         devices: the number of the CUDA device that holds each, -1 for host memory.
-        ready: events after which values on devices are there; see `wait`.
-        put_with: the arguments of the last put, if `adds` may compare others with them.
+        ready: events after which values in device memory are valid; see `wait`.
+        put_with: the arguments of the last put, if `adds` may compare those of the next one with them.
     """
 
     name: str
@@ -64,21 +64,21 @@ class Blocks:
         return all(isinstance(field, np.ndarray) for field in self.fields)
 
     def wait(self) -> None:
-        """Waits for the streams that were current when arrays on devices were put; they need not be any more."""
+        """Waits for the streams that were current when arrays on devices were put, whatever is current now."""
         for event in self.ready:
             event.synchronize()
         self.ready.clear()
 
     def raw_bytes(self) -> NDArray[np.int64]:
-        """Of every block."""
+        """Bytes of every block before compression."""
         return np.array([math.prod(count) for count in self.count], np.int64) * self.dtype.itemsize
 
     def given_bytes(self) -> NDArray[np.int64]:
-        """Of every block as it was put."""
+        """Bytes of every block as it was put."""
         return self.raw_bytes() // widening(self.given)
 
     def joins(self, other: Blocks) -> bool:
-        """Adds other blocks, if they do not differ in what those of a variable must agree on."""
+        """Adds other blocks, unless they differ in what all blocks of a variable must share."""
         names = self.dimensions or other.dimensions  # one block may name them for all
         if (self.name, self.dtype, self.given, self.shape, self.wanted, names) != (
             *(other.name, other.dtype, other.given, other.shape, other.wanted),
@@ -94,12 +94,12 @@ class Blocks:
         return True
 
     def adds(self, array: Any, start: Any, put_with: PutWith) -> bool:
-        """Adds a block that is put with the very arguments of the last one, except for its values and place.
+        """Adds a block that is put with the same arguments as the last one, except for its values and place.
 
-        This is for thousands of blocks, and does what `prepare` does for those that it accepts.
+        This is a fast path for thousands of blocks, and does what `prepare` does for those that it accepts.
 
         Returns:
-            False: it is not added, as `prepare` has to look at it.
+            False: it is not added; `prepare` has to look at it.
         """
         if self.put_with is None or start is None or type(array) is not np.ndarray or array.dtype != self.dtype:
             return False
@@ -126,7 +126,7 @@ _IMMUTABLE = (type(None), bool, int, float, str, tuple)
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether they are one object, or, as a shape is often given anew, tuples of equal values of the same types."""
+    """Whether they are one object, or (because a shape is often a new tuple) equal tuples of the same types."""
     if one is other:
         return True
     are_equal = type(one) is type(other) is tuple and one == other
@@ -145,11 +145,11 @@ def prepare(
     """A block as it will be stored; copied only if it is not C-contiguous and aligned.
 
     Args:
-        put_with: the arguments of the put; None: there were others.
+        put_with: the arguments of the put; None if it had others, too.
 
     Raises:
         UnsupportedError: a type or layout that is not accepted.
-        ParameterError: it does not lie within the global shape, or its dimensions' names make no sense.
+        ParameterError: it lies outside the global shape, or the names of its dimensions are not valid.
     """
     name, array, given = stored
     what = f"the block of {name!r}"

@@ -30,11 +30,11 @@ _ALIGNMENT = 64  # of an archive's memory
 
 
 class Compressed(NamedTuple):
-    """What has been made of the blocks of a variable; and columns of their rows of the block table.
+    """The compressed blocks of a variable, and columns of the block table for them.
 
     Attributes:
-        archives: one of each, valid until the next step.
-        predictors: the number of blocks that were coded with each; those stored raw have none.
+        archives: one per block, valid until the next step.
+        predictors: the number of blocks coded with each; blocks stored raw have none.
         ranges: of their values: float64 of shape (blocks, 3), as `cusz_core.ValueRange`.
     """
 
@@ -49,7 +49,7 @@ class Compressed(NamedTuple):
 
 
 def described(blocks: Sequence[Blocks]) -> tuple[Description, ...]:
-    """What to tell about a rank's blocks."""
+    """Descriptions of a rank's blocks, for the other ranks."""
     told = []
     for of in blocks:
         start, count = (np.array(each, np.int64).reshape(len(of), -1) for each in (of.start, of.count))
@@ -62,16 +62,16 @@ class Compressor:
     """Compresses the blocks of every step into the same memory.
 
     Args:
-        ranges: value ranges are wanted, even where the bound does not depend on them.
+        ranges: whether to find value ranges even where the bound does not depend on them.
     """
 
     def __init__(self, ranges: bool) -> None:
         self._ranges = ranges
-        self._archives: dict[int, NDArray[np.uint8]] = {}  # memory for those of a variable, by its number in the step
+        self._archives: dict[int, NDArray[np.uint8]] = {}  # memory, by the variable's number in the step
         self._bounded: dict[tuple[int, Mode, float], tuple[Parameters, Parameters]] = {}  # by identity, mode and bound
 
     def ranges_before(self, blocks: Blocks) -> NDArray[np.float64]:
-        """The value ranges of blocks, if they must be known before these are compressed; else NaN.
+        """The value ranges of blocks, if they must be found before compression; otherwise NaN.
 
         Returns:
             Of shape (blocks, 3), as `cusz_core.ValueRange`.
@@ -88,19 +88,19 @@ class Compressor:
         return found
 
     def compress(self, number: int, blocks: Blocks, found: NDArray[np.float64], bound: float) -> Compressed:
-        """Compresses the blocks of a variable; those that are stored exactly are packed, or stay as they are.
+        """Compresses the blocks of a variable; integers are packed, or stay as they are.
 
         Args:
             number: of the variable in the step.
             found: the ranges of their values, if they are known.
-            bound: the absolute bound; in mode "pw_rel" that relative to every value.
+            bound: the absolute bound; in mode "pw_rel" the bound relative to every value.
         """
         if is_exact(blocks.dtype):
             return _exactly(blocks, found, bound)
         parameters = self._with_bound(blocks, found, bound)
         ranges = self._ranges and bool(np.isnan(found[:, 0]).all())
         memory = self._memory(number, blocks)
-        # Of more than four dimensions, what is left may differ from block to block (`field_shape`).
+        # Of more than four dimensions, the number that is left may differ from block to block (`field_shape`).
         is_alike = len(blocks.shape) <= MAX_FIELD_NDIM or len({field.ndim for field in blocks.fields}) == 1
         if len(blocks) > 1 and is_alike and blocks.are_on_host and memory is not None:
             made = _at_once(blocks, parameters, memory, ranges)
@@ -108,13 +108,13 @@ class Compressor:
             made = _one_by_one(blocks, parameters, memory, ranges)
         if not ranges:
             made = made._replace(ranges=found)
-        if parameters.mode != "pw_rel":  # where it is NaN, or 0 for a block stored raw
+        if parameters.mode != "pw_rel":  # in which it is NaN, or 0 for a block stored raw
             made = made._replace(eb_abs=np.full(len(blocks), bound))
         return made
 
     def _memory(self, number: int, blocks: Blocks) -> NDArray[np.uint8] | None:
-        """Memory for archives, kept from step to step: fresh pages cost more than the copy. Pages that no archive needs
-        are never touched and take no physical memory. None if address space is limited."""
+        """Memory for archives, kept from step to step because fresh pages cost more than the copy. Pages that no
+        archive needs are never touched and take no physical memory. None if there is not enough address space."""
         needed = sum(_room(count, blocks.dtype) for count in blocks.count)
         kept = self._archives.get(number)
         if kept is None or kept.nbytes < needed:
@@ -126,8 +126,8 @@ class Compressor:
         return kept
 
     def _with_bound(self, blocks: Blocks, found: NDArray[np.float64], bound: float) -> Parameters:
-        """The parameters with an absolute bound, or one relative to every value. Blocks whose value ranges are 0 or of
-        nothing get one relative to these, as exact as an absolute one of 0, with which they would be stored raw."""
+        """The parameters with an absolute bound, or one relative to every value. If a relative bound is 0 because each
+        block is constant or empty, it stays relative: as exact as an absolute 0, which would store the blocks raw."""
         parameters = blocks.parameters
         mode, eb = parameters.mode, bound
         if mode != "pw_rel":
@@ -210,7 +210,7 @@ class StepWork:
 
     Attributes:
         blocks: by variable.
-        ranges: of their values, as far as they are known before they are compressed (`Compressor.ranges_before`).
+        ranges: of their values, as far as they are known before compression (`Compressor.ranges_before`).
     """
 
     def __init__(self, compressor: Compressor, blocks: Sequence[Blocks], ranges: Sequence[NDArray[np.float64]]) -> None:
@@ -220,7 +220,7 @@ class StepWork:
         self._on_host: dict[tuple[int, int], NDArray[Any]] = {}
 
     def compress(self, number: int, bound: float) -> Compressed:
-        """Compresses the blocks of a variable, in place of what has been made of them before."""
+        """Compresses the blocks of a variable, and replaces what an earlier call has made of them."""
         self._made[number] = made = self._compressor.compress(number, self.blocks[number], self.ranges[number], bound)
         return made
 
@@ -238,23 +238,23 @@ class StepWork:
                 self.compress(number, bounds[of.name])
 
     def with_blocks(self, blocks: Sequence[Blocks]) -> StepWork:
-        """The same of other blocks, which have the same values."""
+        """The same work for other blocks, which have the same values."""
         other = StepWork(self._compressor, blocks, self.ranges)
         other._made.update(self._made)
         return other
 
     def made(self) -> list[Compressed]:
-        """What has been made of the blocks."""
+        """The compressed blocks, by variable."""
         return [self._made[number] for number in sorted(self._made)]
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes of what has been compressed, before and after."""
+        """Bytes of the blocks that have been compressed, as they were put, and of their archives."""
         before = sum(int(self.blocks[number].given_bytes().sum()) for number in self._made)
         return before, sum(int(made.archive_bytes.sum()) for made in self.made())
 
 
 def parts_of(blocks: Sequence[Blocks], made: Sequence[Compressed], rank: int) -> dict[str, NDArray[np.float64]]:
-    """A rank's rows of the table of every variable, as they are stored; the step is still to be set.
+    """A rank's rows of the block table of every variable, as they are stored, but without the number of the step.
 
     Args:
         blocks, made: of the rank.

@@ -1,8 +1,8 @@
-"""Bounds that are sought: all ranks find the same one, which reaches a goal for what all of them put together.
+"""Searching for bounds: all ranks find the same one, with which all that they put reaches a goal.
 
-A bound is tried on samples of every rank's blocks until their figures, summed up, come close to the goal, and then on
-the blocks themselves, whose archives are kept. From the second step on, the search begins with the whole blocks and the
-bound of the step before: if that reaches the goal, it costs no further compression.
+Bounds are tried on samples of every rank's blocks until the summed figures come close to the goal, and then on the
+blocks themselves, whose archives are kept. From the second step on, the search begins with the whole blocks and the
+previous step's bound: if that reaches the goal, nothing else needs to be compressed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .agreement import Description, Span, bound_within
 from .compression import StepWork
 from .goals import STEP, Wanted
 
-_LEAST = 2.0**-60  # of the value range: the smallest bound that is tried, besides 0
-_PSNR_MARGIN = 1e-6  # dB: whoever adds up the errors in another order must reach it, too
+_LEAST = 2.0**-60  # the smallest bound that is tried besides 0, as a fraction of the value range
+_PSNR_MARGIN = 1e-6  # dB: the goal must also be reached if errors are summed in another order
 _SAMPLE, _WHOLE, _DONE, _FAILED = range(4)  # what rank 0 tells the others
-_MAX_TRIALS = 4  # of whole blocks at a step: beyond that, a goal that is surpassed by far will do
-_MIN_SAMPLE = 1 << 16  # values of a block: what the sample gets wrong is corrected by the whole
+_MAX_TRIALS = 4  # with whole blocks at a step: after that, even a goal that is surpassed by far will do
+_MIN_SAMPLE = 1 << 16  # values per block: trials with whole blocks correct the errors of a sample
 
 
 class _Figures(NamedTuple):
@@ -46,8 +46,8 @@ class _Tried(NamedTuple):
     """What a bound gives for all ranks' blocks.
 
     Attributes:
-        fraction: of their value ranges that the bounds are.
-        archive_bytes: all of them together.
+        fraction: the bounds, as a fraction of the value ranges.
+        archive_bytes: of all blocks together.
     """
 
     fraction: float
@@ -57,11 +57,11 @@ class _Tried(NamedTuple):
 
 
 class _Sizes(NamedTuple):
-    """Over all ranks.
+    """Sums over all ranks.
 
     Attributes:
-        raw_bytes, values: of a group; values that count for its goal.
-        besides: raw bytes and bytes of archives of the step's other variables.
+        raw_bytes, values: of a group: its raw bytes, and the number of values that count for its goal.
+        besides: raw bytes and archive bytes of the step's other variables, where these count for the goal.
     """
 
     raw_bytes: int
@@ -76,7 +76,7 @@ class _Member(NamedTuple):
     range: Span
 
 
-#: What a fraction gives for each of this rank's blocks of a variable, by the variable's number.
+#: Tries a fraction on this rank's blocks of a variable (by its number): the figures of each block.
 _Trial = Callable[[int, float], Iterable[_Figures]]
 
 
@@ -85,9 +85,9 @@ class _Group:
     """Variables that reach a goal together.
 
     Attributes:
-        wanted: the goal; its limits are those of one variable.
+        wanted: the goal, with the limits of one of the variables.
         members: its variables, by name.
-        numbers: of those variables of which this rank has blocks.
+        numbers: of the variables that this rank has blocks of.
     """
 
     wanted: Wanted
@@ -101,7 +101,7 @@ class _Group:
 
     @property
     def unit(self) -> float:
-        """Of errors whose squares are summed up: the variable's largest magnitude, so that nothing overflows."""
+        """The unit of errors whose squares are summed: the variable's largest magnitude, so that nothing overflows."""
         (member,) = self.members.values()
         return max(abs(member.range.min), abs(member.range.max)) or 1.0
 
@@ -129,16 +129,16 @@ class Controller:
     def compress(
         self, work: StepWork, arrays: Mapping[str, Description], spans: Mapping[str, Span], where: str
     ) -> list[str]:
-        """Compresses the blocks of variables with goals (collective); all others have been compressed.
+        """Compresses the blocks of variables with goals (collective). All other blocks are compressed before.
 
         Args:
-            work: this rank's.
+            work: this rank's blocks.
             arrays: every variable.
             spans: of their values, over all ranks.
             where: what was being done, for messages.
 
         Returns:
-            For every goal that was missed, what was reached instead.
+            A message for every goal that was missed.
 
         Raises:
             CuszError: a rank failed.
@@ -163,7 +163,7 @@ class Controller:
         return missed
 
     def _sizes(self, groups: Collection[_Group], work: StepWork, besides: tuple[int, int]) -> list[_Sizes]:
-        """Of groups, from what this rank has."""
+        """The sizes of groups, summed over all ranks (collective)."""
         if not groups:
             return []
         own = [
@@ -229,8 +229,8 @@ class Controller:
 
 
 class _Search:
-    """The search for a bound, in which all ranks try what rank 0 tells them to: arithmetic may differ between
-    processors. A trial is a broadcast of what to try, and a reduction of what it gives; both are of a few numbers."""
+    """The search for a bound. All ranks try what rank 0 tells them to, because arithmetic may differ between
+    processors. A trial is a broadcast of what to try and a reduction of its results, a few numbers each."""
 
     def __init__(self, ranks: Ranks, group: _Group, sizes: _Sizes, where: str) -> None:
         self._ranks, self._group, self._sizes, self._where = ranks, group, sizes, where
@@ -238,11 +238,11 @@ class _Search:
         self._tried: list[_Tried] = []  # on whole blocks
 
     def run(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
-        """What is chosen; archives are those of its bound (collective).
+        """Returns what is chosen; the archives are then those of its bound (collective).
 
         Args:
-            trials: what a fraction gives for each of this rank's blocks of a variable, by its number; by what is tried.
-            latest: the fraction of the step before.
+            trials: how to try a fraction on samples (_SAMPLE) and on whole blocks (_WHOLE).
+            latest: the fraction of the previous step; None: there is none.
 
         Raises:
             CuszError: a rank failed.
@@ -265,7 +265,7 @@ class _Search:
         return _Tried(*numbers)
 
     def _sought(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
-        """What rank 0 chooses."""
+        """Searches, on rank 0, and returns what it chooses."""
 
         def on(what: int) -> Callable[[float], tuple[float, float]]:
             def together(fraction: float) -> tuple[float, float]:
@@ -288,14 +288,14 @@ class _Search:
             first = min(max(latest, smallest), largest) if latest else search.estimate()
             best = search.find(on(_WHOLE), first, wanted.eb_min == 0, _MAX_TRIALS)
         if best is not None and best != self._tried[-1].fraction:
-            on(_WHOLE)(best)  # these archives are no longer there
+            on(_WHOLE)(best)  # its archives have been replaced
         return self._tried[-1]
 
     def _try(self, trial: _Trial, fraction: float) -> _Tried:
-        """What a fraction gives for all ranks' blocks, on rank 0 (collective).
+        """Tries a fraction on all ranks' blocks; the result is on rank 0 (collective).
 
         Raises:
-            _RankFailed: on rank 0, a rank failed.
+            _RankFailed: on rank 0, if any rank failed.
         """
         summed = np.zeros(3)
         with self._caught:
@@ -330,7 +330,7 @@ def _in_units(squares: embedding.SumOfSquares, unit: float) -> float:
 
 
 def _target_of(wanted: Wanted, sizes: _Sizes) -> float | None:
-    """The PSNR or ratio that is sought; None: what is there besides leaves no room."""
+    """The PSNR or ratio that is sought; None: the other variables leave no room."""
     if wanted.kind == "psnr":
         return wanted.value
     room = _room(wanted, sizes.raw_bytes + sizes.besides[0]) - sizes.besides[1]
@@ -338,7 +338,7 @@ def _target_of(wanted: Wanted, sizes: _Sizes) -> float | None:
 
 
 def _room(wanted: Wanted, raw_bytes: float) -> float:
-    """The bytes that so many may take."""
+    """How many bytes archives of `raw_bytes` may take."""
     return wanted.value if wanted.kind == "budget_bytes" else raw_bytes / wanted.value
 
 
@@ -362,7 +362,7 @@ def _missed(group: _Group, chosen: _Tried, sizes: _Sizes) -> list[str]:
 
 
 def missed_without_search(wanted: Wanted, raw_bytes: float, archive_bytes: float) -> list[str]:
-    """A message if a step misses its goal in which every variable has a bound, or a goal, of its own."""
+    """A message if a step misses its goal, and no bound was sought for that goal."""
     reached = _missed_size(wanted, raw_bytes, archive_bytes)
     if not reached:
         return []
@@ -370,7 +370,7 @@ def missed_without_search(wanted: Wanted, raw_bytes: float, archive_bytes: float
 
 
 def _missed_size(wanted: Wanted, raw_bytes: float, archive_bytes: float) -> str:
-    """What is reached instead of a ratio or budget; empty if that is reached."""
+    """What is reached instead of a ratio or budget; "" if the goal is reached."""
     if archive_bytes <= _room(wanted, raw_bytes) or (wanted.kind == "ratio" and raw_bytes == 0):
         return ""
     return f"ratio is {raw_bytes / archive_bytes:.4g}" if wanted.kind == "ratio" else f"{archive_bytes:.0f} bytes"

@@ -33,7 +33,7 @@ def engine_parameters(
         raise UnsupportedError("asynchronous is for BP5 and SST: BP4 writes within the step")
     result = {key: str(value) for key, value in embedding.dictionary(parameters, "parameters").items()}
 
-    def given(key: str) -> list[str]:  # ADIOS2 does not tell capitals apart
+    def given(key: str) -> list[str]:  # ADIOS2 ignores case
         return [value for own, value in result.items() if own.lower() == key.lower()]
 
     if engine == "SST" and any(of.lower() == "ffs" for of in given("MarshalMethod")):
@@ -61,7 +61,7 @@ def engine_parameters(
 
 
 def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> bool:
-    """Whether ADIOS2 is to keep minimum and maximum of blocks. Removes StatsLevel from `parameters`."""
+    """Whether ADIOS2 is to keep the minimum and maximum of blocks. Removes StatsLevel from `parameters`."""
     where_not = {
         " for BP4": engine == "BP4",
         " without ranges": not ranges,
@@ -77,7 +77,7 @@ def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> 
 
 
 def require_path(given: str, engine: str, append: bool) -> None:
-    """Refuses paths at which ADIOS2 would fail on one rank alone, or write elsewhere."""
+    """Refuses paths at which ADIOS2 would fail on only one rank, or write elsewhere."""
     if not given or "\0" in given:
         raise ParameterError("the path is empty" if not given else "the path contains a NUL character")
     path = Path(given)
@@ -103,7 +103,7 @@ def require_path(given: str, engine: str, append: bool) -> None:
 
 
 def _require_a_run(folder: Path) -> None:
-    """ADIOS2 2.12 deletes all that is in a folder that it replaces, with folders in it."""
+    """Refuses a folder with other contents: ADIOS2 2.12 deletes everything in a folder that it replaces."""
     is_run = datafiles.has_steps(folder)
     for entry in list(os.scandir(folder)):
         is_own = is_run or re.fullmatch(r"(data\.\d+|(md|mmd|profiling|cusz)\..*)", entry.name)

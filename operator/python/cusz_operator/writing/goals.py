@@ -10,7 +10,7 @@ from cusz_core import embedding, parameters
 from cusz_core.errors import ParameterError
 from cusz_core.parameters import ArchiveOptions, Options
 
-#: Keywords, of which at most one may be given, and those that limit the bound which is sought then.
+#: Keywords for goals, of which at most one may be given, and for limits of the bound that is then sought.
 GOALS = ("psnr", "ratio", "budget_bytes")
 LIMITS = ("eb_min", "eb_max")
 #: The group of all variables of a step that have neither a bound nor a goal of their own.
@@ -34,12 +34,12 @@ class WriterOptions(Options, _Goals, total=False):
 
 
 class Wanted(NamedTuple):
-    """A goal, and what the bound may be for it.
+    """A goal, and limits of the bound that is sought for it.
 
     Attributes:
-        group: the variables that reach it together, with the same fraction of their value ranges as their bounds.
+        group: names the variables that reach it together; their bounds are the same fraction of their value ranges.
         kind: "psnr" in dB, "ratio" or "budget_bytes".
-        value: of it.
+        value: of the goal.
         eb_min, eb_max: limits of the bound: in the variable's unit, or fractions of its value range, as `mode` says.
     """
 
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
 
 
 def layered(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of which those of `upper` count: a bound or a goal there replaces either."""
+    """`lower`, overridden by `upper`: a bound or goal there replaces any bound, goal and limits in `lower`."""
     if any(key in upper for key in ("eb", *GOALS)):
         lower = {key: value for key, value in lower.items() if key not in ("eb", *GOALS, *LIMITS)}
     return {**lower, **upper}

@@ -1,7 +1,6 @@
 """The ADIOS2 side of a Writer's file or stream: finished archives are handed over to the plugin, which stores them.
 
-Of these calls, only those that ADIOS2 makes collective communicate: constructing, `open`, `begin_step`, `end_step` and
-`close`.
+Only the calls that ADIOS2 makes collective communicate: constructing, `open`, `begin_step`, `end_step` and `close`.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class Output:
 
     Attributes:
         absolute: the path of a file.
-        has_statistics: ADIOS2 keeps minimum and maximum of blocks.
-        is_in_step: a step is begun, and not complete.
-        late_attributes: names of those set since the end of the last step, if there is one: ADIOS2 stores attributes
-            with a step, or in a file without any.
+        has_statistics: whether ADIOS2 keeps the minimum and maximum of blocks.
+        is_in_step: whether a step has begun and is not complete.
+        late_attributes: names of attributes set since the last step ended, if there was one: ADIOS2 stores attributes
+            with a step, or in a file without steps.
     """
 
     def __init__(self, adios2: Any, path: str, engine: str, comm: Any) -> None:
@@ -55,7 +54,7 @@ class Output:
         """
         self._adios2 = adios2
         self._path = path
-        self.absolute = os.path.join(os.getcwd(), path)  # the program may go to another folder
+        self.absolute = os.path.join(os.getcwd(), path)  # the program may change its working directory
         self._engine_name = engine
         self._comm = [] if comm is None else [comm]
         self._engine: Any = None
@@ -92,9 +91,9 @@ class Output:
         """
         Args:
             parameters: of the engine.
-            has_statistics: ADIOS2 keeps minimum and maximum of blocks.
-            append: adds steps to an existing file.
-            record_checks: this rank writes the checksums of the file.
+            has_statistics: whether ADIOS2 keeps the minimum and maximum of blocks.
+            append: whether to add steps to an existing file.
+            record_checks: whether this rank writes the checksums of the file.
 
         Raises:
             CuszError: ADIOS2 cannot open it.
@@ -112,7 +111,7 @@ class Output:
             with contextlib.ExitStack() as stack:
                 for comm in [] if self.is_file else self._comm:
                     stack.enter_context(told_apart(self._adios2, comm, parameters))
-                # The path of a burst buffer is put before that of the file.
+                # ADIOS2 puts the path of the burst buffer in front of the file's.
                 path = self.absolute if self.is_file and not self._is_drained else self._path
                 self._engine = self._io.open(path, mode, *self._comm)
             if record_checks and self.is_file:
@@ -122,16 +121,16 @@ class Output:
             raise converted(error, "cannot open it") from error
 
     def watch(self, what: str, others: int) -> AbstractContextManager[None]:
-        """While all ranks are in a call of ADIOS2: ends this process, and so the job, if it does not come back.
+        """While all ranks are in a call of ADIOS2: ends this process, and so the job, if the call does not return.
 
-        Where a rank's write fails, ADIOS2 may leave all ranks waiting for each other, without a message. That is taken
-        for granted when nothing in the folder has changed for `ranks.PATIENCE` and a tenth of it, or 2 s, which is left
-        to a rank that has an error to tell (`Ranks.agree_after_adios2`). One rank watches, rank 0, so that the folder
-        of a large job is not asked for by all of its ranks.
+        If a write fails on one rank, ADIOS2 may leave all ranks waiting for each other, without a message. This is
+        assumed when nothing in the folder has changed for `ranks.PATIENCE` plus a tenth of it, or 2 s if that is more:
+        time for a rank to report its error (`Ranks.agree_after_adios2`). Only rank 0 watches, so that not all ranks of
+        a large job poll the folder.
 
         Args:
-            what: it does, for the message.
-            others: number of ranks that this one may wait for.
+            what: what is being done, for the message.
+            others: number of ranks that this one watches over; 0: it does not watch.
         """
         if others == 0 or not self.is_file or self._is_drained:
             return contextlib.nullcontext()
@@ -154,7 +153,7 @@ class Output:
         require_text(name, "the name of an attribute", self._engine_name)
         if not isinstance(value, (str, list, bool)):
             array = np.asarray(value)
-            # ADIOS2 takes the memory as it is.
+            # ADIOS2 takes the memory as it is, whatever its strides and byte order.
             value = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
             value = value.tolist() if value.dtype.kind == "U" else value
         texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
@@ -184,7 +183,7 @@ class Output:
         self._records.clear()
 
     def describe(self, block: Description) -> None:
-        """Defines a variable, and attributes of it, before the first block of it is put: on all ranks alike."""
+        """Defines a variable and its attributes before its first block is put: the same on all ranks."""
         if block.name in self._fields:
             return
         zeros = [0] * len(block.shape)
@@ -204,10 +203,10 @@ class Output:
             self.attribute(f"{whole}/dimensions", " ".join(block.dimensions))
 
     def put(self, blocks: Blocks, made: Compressed) -> None:
-        """Hands over the archives of a variable's blocks; puts those that are stored as they are.
+        """Hands over the archives of a variable's blocks, or puts the blocks if they are stored as they are.
 
         Raises:
-            PluginError: one was not stored.
+            PluginError: an archive was not stored.
         """
         variable = self._fields[blocks.name]
         variable.set_shape(list(blocks.shape))
@@ -222,7 +221,7 @@ class Output:
             hand.put(start, count, archive, found)
 
     def put_value(self, value: Value) -> None:
-        """Puts one number or text: on rank 0."""
+        """Puts one number or text (on rank 0)."""
         is_text = isinstance(value.value, str)
         variable = self._fields.get(value.name)
         if variable is None:
@@ -232,7 +231,7 @@ class Output:
         self._engine.put(variable, content, self._adios2.Mode.Sync)
 
     def put_nothing(self) -> None:
-        """For a step without variables, on rank 0: ADIOS2 cannot read a BP4 file that has one between others."""
+        """Fills a step without variables (on rank 0): ADIOS2 cannot read a BP4 file with such a step between others."""
         if self._engine_name == "BP4":
             self.put_value(Value(blocktable.table_name(""), np.float64(0)))
 
@@ -240,9 +239,9 @@ class Output:
         """Puts rows of the block table of a variable.
 
         Args:
-            rows: as they are stored, without the step.
+            rows: as they are stored, except for the number of the step, which is set here.
             before: the number of rows before these.
-            blocks: of all rows.
+            blocks: the number of all rows.
         """
         blocktable.set_step(rows, self._step)
         crc = zlib.crc32(rows.data)
@@ -258,10 +257,10 @@ class Output:
         self._engine.put(variable, rows, self._adios2.Mode.Sync)
 
     def record(self, records: Mapping[str, checks.VariableRecord], combine: Callable[[NDArray[Any]], Any]) -> None:
-        """Notes what was asked of variables, and the checksums of their block tables. (A stream keeps no record.)
+        """Notes what was asked for each variable, and the checksum of its block table. (A stream keeps no record.)
 
         Args:
-            combine: the exclusive or of all ranks' numbers, on rank 0 (collective, if there is one).
+            combine: gives rank 0 the exclusive or of all ranks' numbers (may be collective).
         """
         own = np.array([self._table_checks.get(name, 0) for name in records], np.uint32)
         self._table_checks = dict(zip(records, combine(own).tolist(), strict=True))
@@ -289,7 +288,7 @@ class Output:
                 self._checks.close()
 
     def abandon(self) -> None:
-        """Drops the file without completing the open step, as closing would."""
+        """Drops the file without completing the open step (closing would complete it)."""
         if self._checks is not None:
             self._checks.close()
         self._engine = None
@@ -298,14 +297,14 @@ class Output:
         self._io = self._operator = self._adios = None
 
     def keep_for_ever(self) -> None:
-        """After ADIOS2 has failed, its destructors would fail again and end the process: they are never called."""
+        """Keeps ADIOS2's destructors from being called: after a failure they would fail again and end the process."""
         keep_for_ever(self._adios)
 
 
 def cut_metadata(folder: Path) -> None:
-    """Cuts off metadata that the index of a BP5 file does not have: those of a step that was being written in the
-    background, or was about to be indexed, when the program was killed. ADIOS2 (2.12) appends behind them, and then no
-    step can be read any more, those before included.
+    """Cuts off metadata that are not in the index of a BP5 file, because the program was killed while it wrote a step
+    in the background, or before it indexed one. ADIOS2 (2.12) would append after them, and then no step could be read
+    any more, not even the earlier ones.
 
     Raises:
         CuszError: the files cannot be written to.
@@ -322,14 +321,14 @@ def cut_metadata(folder: Path) -> None:
 
 
 def _ranges_of(blocks: Blocks, found: NDArray[np.float64]) -> Iterable[NDArray[Any]]:
-    """Minimum and maximum of every block, of the blocks' type; of floating-point values NaN if there are none."""
-    if is_exact(blocks.dtype):  # large integers are no numbers of float64
+    """Minimum and maximum of every block, in the blocks' type; without values, NaN (0 for integers)."""
+    if is_exact(blocks.dtype):  # float64 does not hold large integers
         return [np.array([field.min(), field.max()] if field.size else [0, 0], blocks.dtype) for field in blocks.fields]
     return np.where(found[:, 2:] > 0, found[:, :2], np.nan).astype(blocks.dtype)
 
 
 def free_bytes(path: str) -> float:
-    """The bytes that are free on the disk; infinite where the file system does not tell."""
+    """The bytes that are free on the disk; infinite if the file system does not say."""
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize if disk.f_blocks > 0 else math.inf
 

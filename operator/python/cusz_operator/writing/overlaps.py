@@ -1,8 +1,8 @@
-"""Whether blocks of different ranks overlap, without a rank that knows all of them.
+"""Finds out whether blocks of different ranks overlap, without any rank knowing all of them.
 
 Blocks are sorted into regions of space, one for each rank, like numbers in a quicksort on a hypercube. In each round,
 a group of ranks agrees on a cut that halves its blocks, from a sample of them; every rank keeps the blocks on its side
-of the cut, gives the others to its partner in the other half of the group, and the halves go on as groups of their own.
+of the cut, sends the others to its partner in the other half of the group, and the halves go on as separate groups.
 Blocks on both sides of a cut are kept on both, so that blocks that overlap meet in the region where they do. A rank
 exchanges O(log(ranks)^2) messages, and sees about as many blocks as it puts.
 """
@@ -20,25 +20,25 @@ from ..ranks import Caught, Ranks
 from ..tables.boxes import best_cut, first_overlap, sides
 from .agreement import Description
 
-_SAMPLE = 64  # blocks, by which a cut is found
-_RANK, _INDEX, _PLACE = 0, 1, 2  # columns: of the rank that puts a block, its number there, and where it lies
+_SAMPLE = 64  # blocks from which a cut is chosen
+_RANK, _INDEX, _PLACE = 0, 1, 2  # columns: the rank that puts a block, the block's number there, and where it lies
 
 
 def no_rows(ndim: int) -> NDArray[np.int64]:
-    """No blocks, of at most so many dimensions."""
+    """An empty array of rows, for blocks of at most `ndim` dimensions."""
     return np.empty((0, _PLACE + 2 * (1 + ndim)), np.int64)
 
 
 def rows_of(
     rank: int, names: Sequence[str], told: Sequence[Description], which: NDArray[np.bool_], ndim: int
 ) -> NDArray[np.int64]:
-    """Blocks of a rank as `first_pair` takes them: those of some variables that have elements.
+    """Blocks of a rank as `first_pair` takes them: the blocks of some variables, except for empty ones.
 
     Args:
         names: of all variables.
         told: the rank's blocks.
         which: the variables whose blocks are wanted.
-        ndim: the largest number of dimensions of a variable on any rank. Others have all there is along the rest.
+        ndim: the largest number of dimensions of a variable on any rank. Others have extent 1 along the rest.
     """
     parts = [no_rows(ndim)]
     numbers = {name: number for number, name in enumerate(names)}
@@ -80,7 +80,7 @@ def error_of(
 def first_pair(ranks: Ranks, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Two blocks of one variable that have elements in common, if this rank finds some (collective).
 
-    Whatever happens on a rank, it takes part to the end.
+    A rank takes part to the end, even if it fails.
 
     Args:
         rows: this rank's blocks (`rows_of`).
@@ -96,11 +96,11 @@ def first_pair(ranks: Ranks, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64]
 
 
 class _Search:
-    """A rank's part in it.
+    """A rank's part in the search.
 
     Attributes:
         rows: the blocks that this rank has at present.
-        caught: the error with which it failed; it then goes on without blocks.
+        caught: the error of this rank, if it has failed; it then goes on without blocks.
     """
 
     def __init__(self, ranks: Ranks, rows: NDArray[np.int64]) -> None:
@@ -131,7 +131,7 @@ class _Search:
         return None if found is None else (rows[found[0]], rows[found[1]])
 
     def _agreed_cut(self, largest_bit: int) -> tuple[int, int] | None:
-        """The cut of the group of ranks that differ in bits up to this one: all find the same one."""
+        """The cut for the group of ranks whose numbers differ only in bits up to this one: all find the same cut."""
         sample = self._tried(_sampled, [self.rows])
         bit = 1
         while bit <= largest_bit:
@@ -162,13 +162,13 @@ class _Search:
 
 
 def _places(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where blocks begin and end; the first axis is that of variables."""
+    """Where blocks begin and end; along the first axis, the variable's number."""
     ndim = (rows.shape[1] - _PLACE) // 2
     return rows[:, _PLACE : _PLACE + ndim], rows[:, _PLACE + ndim :]
 
 
 def _sampled(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Those of some blocks whose hashes are least: a sample of the samples of two sets is one of both together."""
+    """The blocks with the smallest hashes: a sample of the samples of two sets is a sample of both sets together."""
     rows = np.concatenate(parts)
     if len(rows) <= _SAMPLE:
         return rows

@@ -18,8 +18,8 @@ class VariableSummary:
         steps, blocks: how many were written.
         raw_bytes, archive_bytes: before and after compression.
         seconds: spent compressing, summed over ranks.
-        share: the part of the time that ranks spent ending steps (finding ranges, compressing, writing, waiting for
-            each other) that compressing this variable took; with `overlap` it may be more than 1.
+        share: time spent compressing this variable, as a fraction of the time that ranks spent ending steps (finding
+            ranges, compressing, writing, waiting for each other); with `overlap` it may be more than 1.
     """
 
     name: str
@@ -74,8 +74,8 @@ def print_step(path: str, number: int, step: Mapping[str, Totals], seconds: tupl
 
     Args:
         step: what was written.
-        seconds: for which the program waited, until bounds were agreed on, until the step was compressed, and until it
-            was written.
+        seconds: how long the program waited until bounds were agreed on, then until the step was compressed, and then
+            until it was written.
     """
     names, blocks = len(step), sum(own.blocks for own in step.values())
     raw = sum(own.raw_bytes for own in step.values())

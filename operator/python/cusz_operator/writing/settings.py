@@ -29,7 +29,7 @@ class Settings:
     def __init__(self, given: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | None) -> None:
         """
         Args:
-            given, variables: to the Writer.
+            given, variables: as passed to the Writer.
 
         Raises:
             ParameterError: a value out of its legal range, or `variables` is not a dictionary of dictionaries.
@@ -54,7 +54,7 @@ class Settings:
         return None if wanted is None or wanted.kind == "psnr" else wanted
 
     def append_to(self, in_file: Mapping[str, AsStored]) -> None:
-        """Takes over what a file that is appended to has: there, an operator must not be added or dropped."""
+        """Notes the variables of a file that is appended to: an operator must not be added to them or dropped."""
         self._in_file = in_file
 
     def see(self, stored: Iterable[Description]) -> None:
@@ -65,11 +65,11 @@ class Settings:
                 self._coordinates.add(of.name)
 
     def coarse_coordinates(self) -> list[str]:
-        """Coordinates that are not exact, though nobody asked for that but by the bound or goal of all variables."""
+        """Coordinates that are not exact only because the bound or goal of all variables applies to them."""
         return sorted(self._coordinates)
 
     def doubts(self) -> list[str]:
-        """What is not as `variables` may have been meant, now that the names of arrays are known."""
+        """Entries of `variables` that may be mistakes, now that the names of arrays are known."""
         entries = self._of_variable
         decided = {name: deciding(name, entries, ()) for name in sorted(self._seen)}
         idle = [pattern for pattern in entries if pattern not in decided.values()]
@@ -88,18 +88,18 @@ class Settings:
         return said
 
     def own(self, name: str, array: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What a variable has of its own, by `variables` and by what is given to `put`."""
+        """A variable's own parameters: those in `variables`, overridden by those given to `put`."""
         return layered(self._for_variable(name, array), _not_none(given))
 
     def _for_variable(self, name: str, array: Any) -> Mapping[str, Any]:
-        """What `variables` says of one: by its name, or by the first pattern that fits.
+        """What `variables` has for a variable: by its name, or by the first pattern that fits.
 
         Args:
-            array: that is put; None: one value, which no pattern is for. A pattern's bound is not for integers.
+            array: what is put; None: one value, to which no pattern applies. To integers, only `lossless` does.
         """
         if name in self._of_variable:
             return self._of_variable[name]
-        if name not in self._decided:  # patterns take long, and a variable is put at every step
+        if name not in self._decided:  # matching takes long, and a variable is put at every step
             self._decided[name] = deciding(name, self._of_variable, ())
         by = self._decided[name] if array is not None else None
         found: Mapping[str, Any] = {} if by is None else self._of_variable[by]
@@ -109,19 +109,19 @@ class Settings:
         return found
 
     def of(self, stored: Stored, name: str, own: Mapping[str, Any]) -> tuple[Parameters, Wanted | None]:
-        """How an array is compressed: parameters, and the goal that its bound is to reach; the same objects again for
-        the same variable and options.
+        """How an array is compressed: its parameters, and the goal for which its bound is sought, if there is one. The
+        objects are cached by variable and options.
 
         Args:
             name: of the variable that is put.
-            own: what it has of its own.
+            own: its own parameters.
 
         Raises:
             UnsupportedError, ParameterError: as for `Writer.put`.
         """
         is_integer = is_exact(getattr(stored.array, "dtype", None))
-        # Texts, because equal numbers may differ: zeros of either sign, for example. And of Python's own numbers and
-        # texts alone: others may not tell all of their digits.
+        # The key has values as text, because equal numbers may differ (0.0 and -0.0). Only Python's own numbers and
+        # texts: the text of other types may not have all their digits.
         key = (stored.name, stored.given, is_integer, *((option, repr(value)) for option, value in own.items()))
         if any(type(value) not in (int, float, str) for value in own.values()):
             return self._new(stored, name, own, is_integer)
@@ -156,7 +156,7 @@ class Settings:
         return parameters, wanted
 
     def _packing(self, name: str) -> Lossless:
-        """How integers are stored if nothing is said: packed, as by the plugin, unless the file has them otherwise."""
+        """How integers are stored by default: packed, as by the plugin, unless the file has them plain."""
         in_file = self._in_file.get(name)
         is_plain = in_file is not None and in_file.by_operator is False
         return "zstd" if not is_plain and "zstd" in embedding.lossless_stages() else "none"

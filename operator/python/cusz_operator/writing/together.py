@@ -1,11 +1,11 @@
-"""How ranks agree at the end of a step, in a few messages of sizes that do not depend on how many ranks there are.
+"""How ranks agree at the end of a step, in a few messages whose sizes do not depend on the number of ranks.
 
-In a step that is like the one before, one reduction finds that it is, whether a rank has failed or closes the Writer,
-and the ranges of all variables. All ranks then conclude the same from the same numbers. Where variables, blocks or
-single values are others than before, more is exchanged: see `_changed`. A second reduction, of what blocks have become,
-follows when they are compressed.
+One reduction finds whether a step is like the one before, whether a rank has failed or closes the Writer, and the
+ranges of all variables. All ranks then draw the same conclusions from the same numbers. If variables, blocks or single
+values differ from those of the step before, more is exchanged: see `_changed`. After compression, a second reduction
+sums up the results.
 
-Every rank takes part in every exchange, whatever fails on it: an error waits until all ranks can raise it.
+Every rank takes part in every exchange, even if it has failed: its error waits until all ranks can raise it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..tables import blocktable
 from . import agreement, overlaps
 from .agreement import Description, Span, Value
 
-#: How many ranks give the rows of their block tables to the first one of them, which puts them together.
+#: How many ranks form a group, whose first rank gathers and puts the rows of their block tables.
 RANKS_OF_A_TABLE = 256
 
-# What every rank tells at the end of a step or when it closes, of which the maxima are taken: flags, ranks (negative,
-# so that the first one counts), digests as they are and negative, and the ranges of variables.
+# What every rank contributes at the end of a step or when it closes, reduced to maxima: flags, some of them negated
+# ranks (so that the first one counts), digests and negated digests, and the ranges of variables.
 _ENDS_STEP, _CLOSES, _FAILS, _IS_NEW, _PUTS_VALUES, _VALUES_ARE_NEW = range(6)
 _FLAGS = 6
 _DIGEST = len(agreement.digest(()))
 _BEFORE_RANGES = _FLAGS + 2 * _DIGEST
 _PREDICTORS = tuple(name for name in get_args(parameters.Predictor) if name != "auto")
-_OF_VARIABLE = 4 + len(_PREDICTORS)  # numbers that are summed up
+_OF_VARIABLE = 4 + len(_PREDICTORS)  # numbers that are summed over ranks
 
 
 class Report(NamedTuple):
@@ -56,13 +56,13 @@ class Layout:
 
     Attributes:
         names: of the variables.
-        before: for each, the number of blocks of the ranks before the group of this one; on its first rank.
+        before: for each, the number of blocks of the ranks before this one.
     """
 
     def __init__(self, group: Ranks, arrays: Mapping[str, Description], own: Sequence[Description]) -> None:
         """
         Args:
-            group: of ranks whose rows come together on its first one.
+            group: of ranks whose rows are gathered on its first one.
             arrays: every variable.
             own: this rank's blocks.
         """
@@ -77,12 +77,12 @@ class Layout:
         members = group.size if group.rank == 0 else 0
         self._of_group = np.zeros((members, len(counts)), np.int64)
         self._widths = np.full(members, len(counts), np.int64)
-        self._lengths = np.zeros(members, np.int64)  # numbers that each rank of the group gives
+        self._lengths = np.zeros(members, np.int64)  # how many numbers each rank of the group sends
         self._memory = np.empty(0)
         self._pieces: dict[str, list[slice]] = {}  # of the memory, by variable
 
     def agree(self, ranks: Ranks) -> None:
-        """Finds out about the other ranks' blocks (collective, whatever it raises)."""
+        """Finds out how many blocks the other ranks have (collective, even if it raises)."""
         self.before = ranks.sums_before(self._counts)
         self._group.gathered(self._counts, self._widths, self._of_group.reshape(-1))
         lengths = self._of_group * np.array(self._columns, np.int64)
@@ -98,11 +98,11 @@ class Layout:
         return np.concatenate(flat) if flat else np.empty(0)
 
     def gather(self, rows: NDArray[np.float64]) -> None:
-        """Brings the rows of the ranks of the group together on its first one (collective)."""
+        """Gathers the rows of the group on its first rank (collective)."""
         self._group.gathered(rows, self._lengths, self._memory)
 
     def tables(self) -> dict[str, NDArray[np.float64]]:
-        """The rows that have been brought together here, by variable."""
+        """The rows that have been gathered on this rank, by variable."""
         return {
             name: np.concatenate([self._memory[piece] for piece in pieces]).reshape(-1, columns)
             for (name, pieces), columns in zip(self._pieces.items(), self._columns, strict=True)
@@ -114,13 +114,13 @@ class Agreed(NamedTuple):
     """What ranks have agreed on for a step before they compress.
 
     Attributes:
-        arrays: every variable, without its blocks.
-        spans: of their values, over all ranks, as far as they have been looked for.
-        bounds: the absolute bound of every variable, if it is not to be sought.
+        arrays: every array, without its blocks.
+        spans: of their values, over all ranks, as far as they have been computed.
+        bounds: of the arrays without a goal (`agreement.bounds_of`).
         kinds: of the single values.
         values: the single values; on rank 0.
         layout: of the block tables.
-        error: with which this rank failed, when others may have agreed; it is told with that of compressing.
+        error: of this rank, after others may have agreed; it is reported as if compressing had failed.
     """
 
     arrays: dict[str, Description]
@@ -143,11 +143,11 @@ class Agreed(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Of a variable at a step, over all ranks.
+    """Totals of a variable at a step, over all ranks.
 
     Attributes:
         seconds: spent compressing.
-        predictors: the number of blocks coded with each; those stored raw have none.
+        predictors: the number of blocks coded with each; blocks stored raw have none.
     """
 
     blocks: int
@@ -158,10 +158,10 @@ class Totals(NamedTuple):
 
 
 class Together:
-    """What ranks know together of the steps of a Writer, the same on each of them.
+    """What all ranks know about the steps of a Writer, the same on each of them.
 
     Attributes:
-        known: of variables.
+        known: about variables.
         is_closing: whether a rank has closed the Writer.
     """
 
@@ -175,9 +175,9 @@ class Together:
         self._forget()
 
     def _forget(self) -> None:
-        """Of the next step, nothing is known beforehand. It does not fail: all ranks have to forget alike."""
+        """Forgets the last step, so that the next one counts as new. Never fails, because all ranks must forget."""
         self._own: tuple[Description, ...] | None = None  # this rank's blocks of the step before
-        self._digest = self._none  # of what they are
+        self._digest = self._none  # of their kinds
         self._arrays: dict[str, Description] = {}
         self._layout = self._nowhere
         self._values: frozenset[tuple[str, str]] | None = None  # names and kinds of single values, all of them rank 0's
@@ -190,17 +190,17 @@ class Together:
     # ------------------------------------------------------------------------------------------- before compression
 
     def close(self, error: BaseException | None, where: str) -> CuszError | None:
-        """Tells that this rank closes the Writer; the error if others end a step (collective)."""
+        """Tells all ranks that this one closes the Writer. Returns the error if others end a step (collective)."""
         told = self._nothing()
         told[_CLOSES] = -self._ranks.rank
         return self._out_of_order(self._ranks.maxima(told), error, where)
 
     def end_step(self, report: Report, error: BaseException | None, where: str) -> Agreed:
-        """What ranks agree on (collective).
+        """Agrees on a step with all ranks (collective).
 
         Args:
             report: what this rank puts.
-            error: with which it failed before, if it did.
+            error: of this rank, if it has failed before.
             where: what is being done, for messages.
 
         Raises:
@@ -260,15 +260,15 @@ class Together:
         return ParameterError(f"{where}: rank {rank} closed the Writer while others ended a step")
 
     def _changed(self, report: Report, found: NDArray[np.float64], where: str) -> Agreed:
-        """A step that is not like the one before (collective).
+        """Agrees on a step that is not like the one before (collective).
 
-        What blocks are is the same on all ranks if digests are; otherwise it is merged in a tree, and so are single
-        values. Another reduction finds ranges, and which blocks have moved. Whether these overlap is found by
-        `overlaps`, and where rows go in block tables by prefix sums.
+        If all ranks' digests are equal, so are the kinds of their blocks; otherwise descriptions are merged in a tree,
+        as are single values. Another reduction finds ranges, and which variables' blocks have moved. `overlaps` finds
+        whether those overlap, and prefix sums tell where rows go in block tables.
         """
         ranks = self._ranks
         is_new, are_told = found[_IS_NEW] > 0, found[_PUTS_VALUES] > -math.inf
-        heads: agreement.ToldOf[Description] | None = None  # as this rank's own are
+        heads: agreement.ToldOf[Description] | None = None  # None: equal to this rank's own
         if is_new:
             digests = found[_FLAGS:_BEFORE_RANGES].reshape(2, _DIGEST)
             if not np.array_equal(digests[0], -digests[1]):
@@ -296,7 +296,7 @@ class Together:
         ranges = ranks.maxima(ranges)
         if is_new:
             self._place(arrays, layout, report.blocks, ranges[:, 3] > 0, where)
-        # Where rank 0 has not put all of them, they have to be told again.
+        # If rank 0 has not put all of them, they have to be exchanged at the next step, too.
         self._values = kinds if all(first.rank == 0 for first, *_ in told.values()) else None
         return self._agreed(ranges[:, :3], kinds, values)
 
@@ -308,7 +308,7 @@ class Together:
         moved: NDArray[np.bool_],
         where: str,
     ) -> None:
-        """Finds that blocks do not overlap, and where their rows go in block tables (collective).
+        """Makes sure that blocks do not overlap, and finds where their rows go in block tables (collective).
 
         Args:
             moved: the variables whose blocks are not where they were.
@@ -330,8 +330,8 @@ class Together:
         self._own, self._digest, self._arrays, self._layout = own, digest, arrays, layout
 
     def _require(self, error: BaseException | None, where: str) -> None:
-        """Raises the error of the first rank that has one on all of them (collective), with what is being done in
-        front. Those that are no CuszError are of that rank alone, which the message then names."""
+        """Raises the first rank's error, if any rank has one, on all of them (collective), with `where` in front. An
+        error other than a CuszError concerns that rank alone, so the message names the rank."""
         failure = failure_of(error)
         if failure is not None:
             who = "" if isinstance(error, CuszError) else f"rank {self._ranks.rank}: "
@@ -354,7 +354,7 @@ class Together:
             return Agreed(self._arrays, {}, {}, {}, {}, self._layout, error)
 
     def _moved(self, names: Sequence[str], own: Sequence[Description]) -> list[bool]:
-        """Of every variable, whether this rank's blocks lie elsewhere than in the step before."""
+        """Whether this rank's blocks of each variable lie elsewhere than in the step before."""
         now, before = _places_of(own), _places_of(self._own or ())
         return [name in now and (name not in before or not np.array_equal(now[name], before[name])) for name in names]
 
@@ -369,13 +369,13 @@ class Together:
         error: BaseException | None,
         where: str,
     ) -> tuple[dict[str, Totals], float]:
-        """What all ranks have made of a step, and the bytes that rank 0 has found free on the disk (collective).
+        """The totals of a step over all ranks, and the bytes that rank 0 has found free on the disk (collective).
 
         Args:
             own: this rank's rows of the block tables.
             predictors: the number of its blocks by variable and predictor, without those stored raw.
             free_bytes: on rank 0.
-            error: with which this rank has failed, if it has.
+            error: of this rank, if it has failed.
             where: what is being done, for messages.
 
         Raises:
@@ -405,12 +405,12 @@ class Together:
         return made, float(summed[1])
 
     def add(self, step: Agreed) -> None:
-        """Adds a step that all ranks have compressed."""
+        """Notes the variables of a step that all ranks have compressed."""
         self.known.kinds |= {name: agreement.kind_of(block) for name, block in step.arrays.items()}
         self.known.kinds |= step.kinds
 
     def combined(self, own: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """On rank 0, the exclusive or of all ranks' numbers, if others put rows of block tables, too (collective)."""
+        """The exclusive or of all ranks' numbers, on rank 0 (collective if other ranks put rows of tables, too)."""
         return own if self._group.size == self._ranks.size else self._ranks.xor_on_first(own)
 
 

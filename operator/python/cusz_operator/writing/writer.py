@@ -48,7 +48,7 @@ class _Made(NamedTuple):
     """What a rank has made of its blocks.
 
     Attributes:
-        rows: of the block table of every variable, and all of them in one array.
+        rows, flat: its rows of every variable's block table, and all of them in one array.
         predictors: the number of its blocks by variable and predictor, without those stored raw.
     """
 
@@ -102,36 +102,36 @@ class Writer:
             mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of the whole variable at the step, over all
                 ranks and over values that are finite and not `fill`. A range of 0 means lossless. "pw_rel":
                 |d - d'| <= eb * |d|, with signs and zeros kept (see `cusz_core.Parameters`).
-            variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
-                `options`. A bound or a goal there replaces the Writer's. A name may be a pattern, such as "level*/rho",
-                for variables that have no entry of their own; the first that fits counts, and not for numbers and
-                texts, and its bound not for integers. Those that decide about no array until the Writer is closed are
-                warned of.
+            variables: parameters that differ for some variables: by name, a dictionary of "eb", "mode" and `options`. A
+                bound or a goal there replaces the Writer's. A name may be a pattern, such as "level*/rho", for
+                variables that have no entry of their own; the first that fits counts. A pattern does not apply to
+                numbers and texts, and only its `lossless` to integers. Closing the Writer warns of entries that have
+                applied to no array.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. With StatsLevel 1 ADIOS2 keeps minimum and maximum of
                 blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, without `ranges`,
                 or with a MarshalMethod.
             append: adds steps to an existing file (BP5, BP4), with statistics if the file has them.
-            asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is sure to be in the file when
-                writing of the next one has begun, or the Writer is closed; otherwise when its `with` block has ended.
-                SST always has its own queue.
+            asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is certain to be in the file once
+                writing of the next one has begun, or the Writer is closed; without `asynchronous`, once its `with`
+                block has ended. SST always has its own queue.
             overlap: a thread compresses a step while the program goes on, and the step is written when the next one
                 ends, or the Writer is closed. Blocks in host memory are copied at the end of the step (once, into
-                memory that is used again for the next one); those on a device are compressed before it ends. What fails
-                is raised at the end of the next step, which is not written either, or by `close`. A step in which a
-                bound is sought (`psnr` and so on) is compressed and written before it ends.
+                memory that is reused for the next one); those on a device are compressed before it ends. An error is
+                raised at the end of the next step, which is not written either, or by `close`. A step in which a bound
+                is sought (`psnr` and so on) is compressed and written before it ends.
             ranges: False: minimum and maximum of variables in mode "abs" are not computed, which saves a pass over the
                 data; block tables have NaN for them.
             progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: only
                 if stderr is a terminal.
             options: further parameters, by the names of `cusz_core.Parameters`, such as `fill`; `backend` and `threads`
-                apply to this rank. And what is wanted instead of `eb`, for which a bound is sought at every step:
+                apply to this rank. Or a goal instead of `eb`, for which a bound is sought at every step:
                 psnr: in dB, of every variable that has no bound or goal of its own, over all ranks.
-                ratio: raw bytes over bytes of archives of the whole step, with one bound relative to the value range
-                    for all variables that have no bound or goal of their own.
-                budget_bytes: bytes of archives of the whole step, in the same way.
-                eb_min, eb_max: what a bound may be, in the variable's unit (mode "abs") or as a fraction of its value
-                    range ("rel"). If the goal cannot be reached within these limits, the step is written all the same;
+                ratio: raw bytes over archive bytes of the whole step, with one bound relative to the value range for
+                    all variables that have no bound or goal of their own.
+                budget_bytes: archive bytes of the whole step, in the same way.
+                eb_min, eb_max: limits of the bound, in the variable's unit (mode "abs") or as a fraction of its value
+                    range ("rel"). If the goal cannot be reached within these limits, the step is still written;
                     `missed_goals` has a message, which rank 0 prints.
 
         Raises:
@@ -149,7 +149,7 @@ class Writer:
         self._background = Background() if overlap else None
         self._pending: Pending[_Made] | None = None  # the step before
         self._blocks: list[Blocks] = []  # of the open step, by variable
-        self._latest: dict[str, Blocks] = {}  # of them, of every variable those to which blocks are added
+        self._latest: dict[str, Blocks] = {}  # by variable, the one of `_blocks` that grows
         self._values: dict[str, Value] = {}
         self._together = Together(self._ranks)
         self._controller = Controller(self._ranks)
@@ -178,9 +178,9 @@ class Writer:
         """Refuses what cannot be written.
 
         Returns, on rank 0:
-            whether steps are appended: not to a file without complete steps, which ADIOS2 (2.12) crashes when it reads,
-                and in BP4 makes unreadable when it appends; such a file is begun anew.
-            whether that file has ADIOS2's statistics; None where that does not matter.
+            whether steps are appended: a file without complete steps is begun anew, because ADIOS2 (2.12) crashes when
+                it reads one, and makes one in BP4 unreadable when it appends to it.
+            whether that file has ADIOS2's statistics; None if that does not matter.
         """
         appends, has_statistics = False, None
         adios2 = import_adios2()
@@ -218,12 +218,12 @@ class Writer:
         """Opens the file or stream on all ranks (collective).
 
         Args:
-            own: what all ranks must open alike.
-            wanted: whether this rank wants ADIOS2 to keep minimum and maximum of blocks.
-            appends, has_statistics: on rank 0, as `_checked` tells them.
+            own: the arguments that must be the same on all ranks.
+            wanted: whether this rank wants ADIOS2 to keep the minimum and maximum of blocks.
+            appends, has_statistics: on rank 0, as `_checked` returns them.
             of_engine: parameters of the engine.
             ranges: as given to the Writer.
-            error: with which this rank failed before, if it did.
+            error: of this rank, if it has failed before.
         """
         where = f"cannot write {self._path!r}"
         first = self._ranks.first_of(error is not None)
@@ -248,16 +248,16 @@ class Writer:
             try:
                 self._ranks.agree_after_adios2(opened, where)
             except CuszError:
-                output.keep_for_ever()  # destructors open what could not be opened, and end the process
+                output.keep_for_ever()  # destructors would open it again, and end the process
                 raise
         self._output = output
 
     def _can_have_statistics(self, must: bool, where: str) -> bool:
-        """Whether ADIOS2 keeps minimum and maximum of blocks: the same on all ranks, or BP5 readers would crash.
+        """Whether ADIOS2 keeps the minimum and maximum of blocks: the same on all ranks, or BP5 readers would crash.
 
         (They would also crash if steps without statistics were appended to a file with them: hence `must`.)
         """
-        # Its trial makes files: not on every rank, as all have the same ADIOS2.
+        # The trial writes files. One rank is enough, because all have the same ADIOS2.
         problem = self._ranks.of(0, statistics.problem() if self._ranks.rank == 0 else None)
         if not problem:
             return True
@@ -302,24 +302,24 @@ class Writer:
         have no values, and are NaN in a Reader (0 in integers). The array is not copied: it must not change until the
         step ends.
 
-        Of one value, that of the first rank that puts it is stored, and every rank may put it.
+        Any number of ranks may put one value; that of the first of them is stored.
 
         Args:
             name: of the variable.
-            array: a block of 1 to 32 dimensions, numpy's or on a CUDA device, of float32 or float64; float16, with the
-                bound after rounding to float16; complex64 or complex128, each part with the bound (and, in mode "rel",
-                a value range of its own); or, in host memory, integers or bool, which are stored exactly, packed unless
-                `lossless="none"` is given (or the file that is appended to has them otherwise). One that is not
-                C-contiguous is copied once, and so are float16 and complex ones. Or one value, a number or a text,
+            array: a block of 1 to 32 dimensions, numpy's or on a CUDA device, of float32 or float64; float16, whose
+                bound holds after rounding to float16; complex64 or complex128, each part with the bound (and, in mode
+                "rel", a value range of its own); or, in host memory, integers or bool, which are stored exactly, packed
+                unless `lossless="none"` is given (or the file that is appended to has them unpacked). A block that is
+                not C-contiguous is copied once, as are float16 and complex ones. Or one value, a number or a text,
                 which is stored exactly.
-            shape: of the global array, the same on all ranks; None: that of this block.
+            shape: of the global array, the same on all ranks; None: this block's.
             start: where the block begins in it; None: at its origin.
             dims: names of the dimensions, slowest first, which xarray uses: the attribute `NAME/dimensions`. One block
                 may name them for all.
             eb, mode, options: for this variable at this step, if they differ from the Writer's; a goal (`psnr`, `ratio`
-                or `budget_bytes`, with `eb_min` and `eb_max`) is then that of this variable alone. They must be the
-                same for all of its blocks on all ranks. Where values are stored exactly, all but `lossless` are
-                refused, and that cannot change from step to step.
+                or `budget_bytes`, with `eb_min` and `eb_max`) then applies to this variable alone. They must be the
+                same for all of its blocks on all ranks. For values that are stored exactly, only `lossless` is
+                accepted, and it cannot change from step to step.
 
         Raises:
             UnsupportedError: a type or layout that is not accepted, or a bound for what is stored exactly.
@@ -383,9 +383,9 @@ class Writer:
             value: a text, a list of texts (not with BP4), a number, or a numpy array of numbers.
 
         Raises:
-            UnsupportedError: with BP4 a list of texts, which writes out of bounds there, an array of no numbers, or a
-                text of more than 65535 bytes.
-            ParameterError: a text with a NUL character, or ADIOS2 refuses it, as it does another value later.
+            UnsupportedError: with BP4 a list of texts, which BP4 would write out of bounds, an empty array, or a text
+                of more than 65535 bytes.
+            ParameterError: a text with a NUL character, or ADIOS2 refuses the value, as it does a different one later.
         """
         self._require_open().attribute(name, value)
 
@@ -395,7 +395,7 @@ class Writer:
 
     @property
     def missed_goals(self) -> list[str]:
-        """What steps have missed of what was wanted (`ratio` and so on), a message each; the same on all ranks."""
+        """A message for every goal (`ratio` and so on) that a step has missed; the same on all ranks."""
         return list(self._missed)
 
     def close(self) -> None:
@@ -443,7 +443,7 @@ class Writer:
             self._warn(output.late_attributes)
 
     def _warn(self, late_attributes: Sequence[str]) -> None:
-        """Tells on rank 0 of what has had no effect."""
+        """Warns, on rank 0, of what has had no effect or may be a mistake."""
         doubts = [f"variables= has {doubt}" for doubt in self._settings.doubts()] if self._steps > 0 else []
         if coarse := self._settings.coarse_coordinates():
             names = ", ".join(map(repr, coarse))
@@ -487,14 +487,14 @@ class Writer:
         self._together.free()
 
     def _abandon(self, output: Output) -> None:
-        """Drops the file without its open step: no more can be written."""
+        """Drops the file without its open step; nothing more can be written."""
         output.abandon()
         self._output = None
         self._end()
 
     def _drop(self, output: Output) -> None:
-        """As `_abandon`, without communication, where a step that is being written is interrupted: what is put into the
-        next one would be added to it."""
+        """As `_abandon`, but without communication, when writing a step is interrupted: what is put next would be added
+        to that step."""
         if self._ranks.size > 1:
             output.keep_for_ever()
         output.abandon()
@@ -525,7 +525,7 @@ class Writer:
         self._write_step(work, agreed, totals, agreeing, time.perf_counter() - began)
 
     def _begin(self, background: Background, work: StepWork, agreed: Agreed, began: float) -> Pending[_Made]:
-        """Has the blocks of a step compressed in the background. It does not fail, but what is begun does."""
+        """Has the blocks of a step compressed in the background. An error is not raised, but is in the result."""
         try:
             agreed.require()
             for number, of in enumerate(work.blocks):
@@ -538,7 +538,7 @@ class Writer:
             return Pending(work, agreed, failed(error), time.perf_counter() - began)
 
     def _complete(self) -> None:
-        """Writes the step before, once this rank has compressed it, if it is still to be written (collective)."""
+        """Writes the step before if it is still pending, once this rank has compressed it (collective)."""
         if self._pending is None:
             return
         began = time.perf_counter()
@@ -552,10 +552,10 @@ class Writer:
     def _write_step(
         self, work: StepWork, agreed: Agreed, totals: Mapping[str, Totals], agreeing: float, compressing: float
     ) -> None:
-        """Makes ADIOS2 write a step whose archives are there on all ranks (collective).
+        """Makes ADIOS2 write a step that all ranks have compressed (collective).
 
         Args:
-            agreeing, compressing: seconds for which the program has waited.
+            agreeing, compressing: how many seconds the program has waited for each.
         """
         began = time.perf_counter()
         output = self._require_open()
@@ -585,7 +585,7 @@ class Writer:
 
         Args:
             blocks, values: of this rank.
-            error: with which this rank failed before, if it did.
+            error: of this rank, if it has failed before.
         """
         work, report, caught = StepWork(self._compressor, blocks, ()), Report(), Caught(error)
         with caught:
@@ -596,7 +596,7 @@ class Writer:
         return work, self._together.end_step(report, caught.error, self._not_written())
 
     def _compress(self, work: StepWork, agreed: Agreed) -> dict[str, Totals]:
-        """Compresses this rank's blocks; what all ranks have made of theirs (collective)."""
+        """Compresses this rank's blocks, and returns the totals of all ranks (collective)."""
         own, caught = _NOTHING, Caught()
         with caught:
             agreed.require()
@@ -613,7 +613,7 @@ class Writer:
         return totals
 
     def _made_of(self, work: StepWork, agreed: Agreed) -> _Made:
-        """What this rank makes of its blocks, which it compresses unless it has (without communication)."""
+        """What this rank makes of its blocks; compresses those that are not compressed yet (no communication)."""
         work.compress_all(agreed.bounds)
         compressed = work.made()
         rows = parts_of(work.blocks, compressed, self._ranks.rank)
@@ -623,11 +623,11 @@ class Writer:
         return own
 
     def _gather(self, own: _Made, error: BaseException | None, agreed: Agreed) -> dict[str, Totals]:
-        """What all ranks have made of their blocks (collective).
+        """Sums up and gathers what all ranks have made of their blocks (collective).
 
         Args:
             own: what this rank has made.
-            error: with which it failed, if it did.
+            error: of this rank, if it has failed.
         """
         free, caught = math.inf, Caught(error)
         with caught:
@@ -650,7 +650,7 @@ class Writer:
         return totals
 
     def _missed_without_search(self, agreed: Agreed, totals: Mapping[str, Totals]) -> list[str]:
-        """The goal of the step, if no bound was sought for it."""
+        """A message if the step misses its goal, and no bound was sought for that goal."""
         wanted = self._settings.goal_of_step
         groups = (block.wanted.group for block in agreed.arrays.values() if block.wanted is not None)
         if wanted is None or STEP in groups:
@@ -661,7 +661,7 @@ class Writer:
         return missed_without_search(wanted, raw_bytes, archive_bytes)
 
     def _say(self, missed: Sequence[str]) -> None:
-        """Tells which goals the step misses."""
+        """Notes which goals the step misses, and prints them on rank 0."""
         for message in missed:
             self._missed.append(f"step {self._steps}: {message}")
             if self._ranks.rank == 0:
@@ -676,7 +676,7 @@ class Writer:
             for description in agreed.arrays.values():
                 output.describe(description)
             for of, made in sorted(zip(work.blocks, work.made(), strict=True), key=lambda both: both[0].name):
-                output.put(of, made)  # in an order that a Reader knows (datafiles.py)
+                output.put(of, made)  # in the order that a Reader relies on (datafiles.py)
             for value in agreed.values.values():  # on rank 0
                 output.put_value(value)
             if not agreed.arrays and not agreed.values and self._ranks.rank == 0:
@@ -727,7 +727,7 @@ class WriterStep:
 
 
 def _require_known(what: str, options: Iterable[str]) -> None:
-    """Refuses a keyword that is a mistake in the program."""
+    """Refuses unknown keywords."""
     for key in options:
         if key not in (*TABLE, *GOALS, *LIMITS):
             raise TypeError(f"{what}() got an unexpected keyword argument {key!r}")

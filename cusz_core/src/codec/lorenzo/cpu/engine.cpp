@@ -1,5 +1,5 @@
 // The Lorenzo codec on the CPU: tiles are distributed over threads. The bytes do not depend on the number of threads,
-// because every choice is made by tile, or from sums over all tiles.
+// because every choice is made per tile, or from sums over all tiles.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace {
 struct Worker {
     std::tuple<std::unique_ptr<Tile<float>>, std::unique_ptr<Tile<double>>> tiles;
     Buffer payload; // one tile's, aligned and padded
-    Buffer part;    // values of a tile not wanted whole
+    Buffer part;    // values of a tile not decoded in place
     CachedTiles cached;
     Segment segment;
 
@@ -86,7 +86,7 @@ private:
         return kernels().lorenzo<T>().prepare(tiling, quantiser, reach, field, tile);
     }
 
-    // Counts the symbols of the sample. cached: gets the counted tiles that were cached; empty: caches none.
+    // Counts the symbols of the sample. cached: receives the counted tiles that were cached; if empty, none are cached.
     template <class T>
     Histogram count_codes(const Tiling& tiling, const Quantiser<T>& quantiser, const Alphabet& alphabet,
                           const Sample& sample, const T* field, int threads, std::vector<const PreparedTile*>& cached) {
@@ -121,7 +121,7 @@ private:
         make_workers(threads);
 
         const Sample sample(n_tiles, coding.r);
-        std::vector<const PreparedTile*> cached(sample.rate() <= 4 ? n_tiles : 0); // at lower rates it would not pay
+        std::vector<const PreparedTile*> cached(sample.rate() <= 4 ? n_tiles : 0); // a sparser sample would not pay
         const auto counts_of_sample = count_codes(tiling, quantiser, alphabet, sample, field, threads, cached);
         const HuffmanModel model(counts_of_sample, sample, alphabet);
         if (counts_of_sample.has_beyond(model.book.reach())) cached.clear(); // some of their codes are now out of range
@@ -135,8 +135,8 @@ private:
             else
                 worker(thread).segment.start(nullptr, 0);
         }
-        // The caller takes parts from the first one upwards and writes them in place; the others from the last one
-        // downwards.
+        // The caller takes parts from the first one upwards and writes them in place; the other threads take them from
+        // the last one downwards.
         struct Written {
             int thread;
             std::uint64_t from, words;
@@ -217,7 +217,7 @@ private:
         if (n_tiles % 2 != 0 && words_of_tile(n_tiles) != 0)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
 
-        // Where each part's tiles begin. The index is validated as a whole before any entry is used.
+        // Where each part's payloads begin. The whole index is validated before any payload is read.
         const Parts parts(n_tiles, threads);
         std::vector<std::uint64_t> begin(parts.number + 1, 0);
         parallel(threads, parts.number, [&](std::uint64_t part, int) {

@@ -13,12 +13,12 @@ namespace cusz::cpu {
 
 namespace {
 
-// Bits of all codewords of an optimal code, of any lengths: the sum of all weights of its tree but those of its leaves.
+// Total bits of an optimal code's codewords, without a length limit: the sum of the weights of its tree's inner nodes.
 std::uint64_t codeword_bits(std::vector<std::uint64_t> weights) {
     std::erase(weights, 0);
     if (weights.size() < 2) return weights.empty() ? 0 : weights[0];
     std::ranges::sort(weights);
-    std::size_t leaf = 0, sum = 0, n_sums = 0; // sums take the places of leaves that are part of them
+    std::size_t leaf = 0, sum = 0, n_sums = 0; // sums overwrite leaves that are merged
     const auto least = [&] {
         const bool is_leaf = sum == n_sums || (leaf < weights.size() && weights[leaf] <= weights[sum]);
         return weights[is_leaf ? leaf++ : sum++];
@@ -46,7 +46,7 @@ std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding,
     q.special = static_cast<typename Traits<T>::Bits>(coding.special);
     const Alphabet alphabet(coding.r);
     Histogram histogram(coding.r);
-    std::uint64_t bits = 0, codes = 0; // each code takes a bit or more
+    std::uint64_t bits = 0, codes = 0; // each code takes at least one bit
     for (std::uint64_t j = 0; j < n; ++j, boxes += box.values)
         for (std::uint64_t t = 0; t < tiling.n_tiles(); ++t) {
             const TileBox place = tiling.box(t);

@@ -1,4 +1,4 @@
-// How long a field's archive would be, from a sample of it.
+// Estimates the length of a field's archive from a sample of the field.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ constexpr std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uin
     return size / part * whole + size % part * whole / part;
 }
 
-// Bytes of the archive of version 1 of a field, from n boxes of it, one after the other in memory. coding: with bound and
-// step settled. If it turns out to be more than `enough`, any number above that.
+// Estimates the bytes of a field's version 1 archive from n boxes of the field, one after the other in memory. coding:
+// with bound and step resolved. If the estimate exceeds `enough`, returns any number above `enough`.
 template <class T>
 std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding, const Layout& box, const T* boxes,
                                       std::uint64_t n, std::uint64_t enough, Tile<T>& tile);

@@ -33,7 +33,7 @@ struct Codewords {
     __m512i bits, length; // length > 32: a symbol without a codeword
 };
 
-// Codewords and extra bits of 16 codes. wide: for any codes; else only for those from -span() to span() - 1.
+// Codewords and extra bits of 16 codes. wide: handles any code; else only codes from -span() to span() - 1.
 template <bool has_missing, bool wide>
 Codewords look_up(__m512i code, __mmask16 lanes, const EncodeBook& book) {
     const auto all = [](std::uint32_t n) { return _mm512_set1_epi32(static_cast<int>(n)); };
@@ -67,8 +67,8 @@ Codewords look_up(__m512i code, __mmask16 lanes, const EncodeBook& book) {
     return codewords;
 }
 
-// Writes substreams, each to its own memory, 64 bits at a time; bits short of that stay pending in the substream's
-// lane. Small enough to live in registers.
+// Writes substreams, each to its own memory, 64 bits at a time; the bits of an incomplete word stay pending in the
+// substream's lane. Small enough to live in registers.
 struct LaneWriters {
     static constexpr std::uint32_t eights = max_substreams / 8;
     static constexpr std::uint32_t room =
@@ -143,7 +143,7 @@ inline SubstreamBits join_substreams(const LaneWriters& writers, std::uint32_t c
     return lengths;
 }
 
-// Appends codewords that do not fit into 64 bits together, or of which one is not in the table.
+// Appends codewords that do not fit into two halves of 32 bits, or one of which is not in the table.
 template <std::size_t batch>
 [[gnu::noinline]] LaneWriters append_one_by_one(LaneWriters writers, const Codewords (&codewords)[batch],
                                                 __mmask16 lanes, const std::int32_t* code, std::uint32_t count,
@@ -163,8 +163,8 @@ template <std::size_t batch>
     return writers;
 }
 
-// Joins the codewords of `batch` rounds before writing them. Returns false if that was impossible for more than
-// `max_slow` batches.
+// Joins the codewords of `batch` rounds before writing them. Returns false if more than `max_slow` batches could not be
+// joined.
 template <bool has_missing, bool wide>
 bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book, std::uint32_t max_slow,
                std::uint32_t* words, SubstreamBits& lengths) {
@@ -225,7 +225,7 @@ inline SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_
         return has_missing ? encode_as<true, wide>(code, n, book, max_slow, words, lengths)
                            : encode_as<false, wide>(code, n, book, max_slow, words, lengths);
     };
-    // A sample of codes usually tells whether the table has nearly all of them.
+    // The first codes usually tell whether nearly all codes are small enough for the table.
     const std::uint32_t some = std::min(n, 512u), span = book.span();
     std::uint32_t wide = 0;
     for (std::uint32_t i = 0; i < some; ++i)
@@ -260,7 +260,7 @@ template <bool has_missing>
     return least;
 }
 
-// 16 codes from their table entries and the bits looked up; updates the smallest leading number.
+// Makes 16 codes from their table entries and the bits looked up; updates the smallest leading number.
 template <bool has_missing>
 __m512i join(__m512i entry, __m512i window, __m512i& least) {
     const __m512i length = _mm512_and_si512(_mm512_srli_epi32(entry, 8), _mm512_set1_epi32(15));
@@ -286,7 +286,7 @@ std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mm
         for (std::uint32_t odd = 0; odd < 2; ++odd) {
             const __m512i at = position[half][odd] = _mm512_load_si512(positions.at[half][odd]);
             const __m512i loaded = _mm512_i64gather_epi64(_mm512_srli_epi64(at, 3), bytes, 1);
-            // The top bit is set: the zeros above it in the end count the bits consumed.
+            // The top bit is set: the zeros above it at the end count the bits consumed.
             window[half][odd] = _mm512_or_si512(_mm512_srlv_epi64(loaded, _mm512_and_si512(at, _mm512_set1_epi64(7))),
                                                 _mm512_set1_epi64(INT64_MIN));
         }
@@ -305,7 +305,7 @@ std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mm
     for (std::uint32_t half = 0; half < halves; ++half) {
         std::uint32_t wrong = 0; // bit mask of the 16 lanes
         for (std::uint32_t odd = 0; odd < 2; ++odd) {
-            // Symbols that end within the 57 bits are right, as codewords are prefix-free.
+            // Symbols that end within the 57 bits are right, because codewords are prefix-free.
             const __m512i total = _mm512_lzcnt_epi64(window[half][odd]);
             const __mmask8 right = _mm512_cmple_epi64_mask(total, _mm512_set1_epi64(57));
             _mm512_store_si512(positions.at[half][odd],

@@ -17,7 +17,7 @@ public:
     explicit Histogram(int r) : alphabet_(r), counts_(alphabet_.size()), small_(2 * 2 * span) {}
 
     void add(const std::int32_t* code, std::uint32_t n) {
-        // Alternates between two tables, as in a run of equal codes each addition would wait for the previous one.
+        // Alternates between two tables, because in a run of equal codes each addition would wait for the previous one.
         std::uint64_t *even = small_.data() + span, *odd = even + 2 * span;
         std::uint32_t i = 0;
         for (; i + 2 <= n; i += 2) {
@@ -61,7 +61,7 @@ private:
     std::vector<std::uint64_t> counts_, small_; // of symbols, of small codes
 };
 
-// The model of counted codes: what the archive stores, and what tiles are written with.
+// The model built from counted codes: the lengths that the archive stores, and the book that encodes tiles.
 struct HuffmanModel {
     HuffmanModel(const Histogram& histogram, const Sample& sample, const Alphabet& alphabet)
         : lengths(code_lengths(histogram.weights(sample), alphabet)), book(lengths, alphabet) {}

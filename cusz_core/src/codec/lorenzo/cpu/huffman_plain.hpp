@@ -11,8 +11,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Looks up the places of n codes in the book's table: no_place for codes that are not small. Returns the number of
-// those.
+// Looks up the places of n codes in the book's table: no_place for codes that are not small. Returns how many are not
+// small.
 template <bool has_missing>
 std::uint32_t find_places(const std::int32_t* __restrict code, std::uint32_t n, const EncodeBook& book,
                           std::uint16_t* __restrict place) {
@@ -84,7 +84,7 @@ SubstreamBits encode_as(const std::int32_t* code, const std::uint16_t* place, st
                     length += raw_length;
                 }
             }
-            if (length > 56) [[unlikely]] { // with up to 7 pending bits more than the writer takes; or no entry
+            if (length > 56) [[unlikely]] { // more than the writer takes with 7 bits pending; or no entry
                 for (std::uint32_t i = 0; i < batch; ++i) put(next + i * count);
                 continue;
             }
@@ -129,8 +129,8 @@ std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* 
     return least;
 }
 
-// The read position of every substream, and rounds of symbols between lookup and code: table entries and the bits
-// looked up.
+// The read position of every substream, and rounds of symbols that are looked up but not yet codes: table entries and
+// the bits looked up.
 struct Reading {
     static constexpr std::uint32_t max_rounds = 6;
     std::uint32_t position[max_substreams]; // in bits
@@ -158,7 +158,7 @@ template <std::uint32_t rounds, std::size_t lanes>
                                               Reading& reading) {
     const DecodeBook::Entry* const table = book.table();
     const std::uint32_t mask = (1u << book.width()) - 1;
-    // The top bit is set: the zeros above it in the end count the bits consumed.
+    // The top bit is set: the zeros above it at the end count the bits consumed.
     std::uint64_t window[lanes];
 #pragma GCC unroll 8
     for (std::size_t lane = 0; lane < lanes; ++lane)
@@ -175,7 +175,7 @@ template <std::uint32_t rounds, std::size_t lanes>
     }
 #pragma GCC unroll 8
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-        // Symbols that end within the 57 bits are right, as codewords are prefix-free.
+        // Symbols that end within the 57 bits are right, because codewords are prefix-free.
         const auto total = static_cast<std::uint32_t>(std::countl_zero(window[lane]));
         if (total <= 57) [[likely]]
             reading.position[first + lane] += total;

@@ -20,8 +20,8 @@ inline constexpr std::size_t payload_margin_words = 512;
 
 template <class T>
 struct LorenzoKernels {
-    // Predicts the tile that Tile::begin was called for, and determines what is to be coded. Codes of magnitude `reach`
-    // or more are outliers. The result points into `tile`.
+    // Predicts the tile that Tile::begin was called for, and decides what to code. Codes of magnitude `reach` or more
+    // are outliers. The result points into `tile`.
     PreparedTile (*prepare)(const Tiling& tiling, const Quantiser<T>& quantiser, std::uint32_t reach, const T* field,
                             Tile<T>& tile);
 
@@ -29,8 +29,8 @@ struct LorenzoKernels {
     std::uint32_t (*write_payload)(const Tiling& tiling, const EncodeBook& book, std::uint64_t number, const T* field,
                                    const PreparedTile& prepared, std::uint32_t* words, Counts& counts);
 
-    // Decodes the tile that Tile::begin was called for, from exactly n_words words, to field + its box's offset. Throws
-    // CORRUPT, never having written outside the tile. quantiser: only step and special are used.
+    // Decodes the tile that Tile::begin was called for, from exactly n_words words, to field + its box's offset. May
+    // throw CORRUPT, but never writes outside the tile. quantiser: only step and special are used.
     void (*read_payload)(const Tiling& tiling, const Quantiser<T>& quantiser, const DecodeBook& book,
                          std::uint64_t number, const std::uint32_t* words, std::uint32_t n_words, Tile<T>& tile,
                          T* field);

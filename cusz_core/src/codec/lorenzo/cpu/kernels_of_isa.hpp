@@ -1,4 +1,4 @@
-// What kernels_<isa>.cpp have of the Lorenzo codec.
+// The Lorenzo codec's part of kernels_<isa>.cpp.
 #pragma once
 
 #include "codec/cpu/value_range.hpp"

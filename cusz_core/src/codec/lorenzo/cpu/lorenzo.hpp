@@ -21,7 +21,7 @@ Rows<T> padded_rows(Tile<T>& tile, const RowWalk& walk) {
     return Rows<T>(walk, tile.zeros + 1, [&](std::uint32_t row) { return tile.row(row); });
 }
 
-// Codes of one row (docs/reference/format.md, section 5), modulo the width of Int. Calls use(x, code).
+// Codes of one row (docs/reference/format.md, section 5), with wraparound. Calls use(x, code).
 template <class T, std::uint32_t dimension, class Length, class Use>
 void row_codes(const Rows<T>& rows, Length n, const Use& use) {
     using Int = typename Traits<T>::Int;
@@ -91,8 +91,8 @@ void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* missing,
     }
 }
 
-// Predictors are compared on these rows. A quarter of them suffices: it costs at most 0.23% of ratio on any field
-// tried.
+// Predictors are compared on these rows. A quarter of all rows suffices: it costs at most 0.23% of the ratio on any
+// field tried.
 inline std::uint32_t sampled_every(const TileBox& box) { return box.rows() < 8 ? 1 : 4; }
 inline std::uint32_t first_sampled_row(const TileBox& box) { return sampled_every(box) / 2; }
 
@@ -155,7 +155,7 @@ std::uint32_t bit_cost(const Int* codes, const TileBox& box, Length n) {
             const Int code = codes[r * n + x];
             const U magnitude =
                 std::min(code < 0 ? U{0} - static_cast<U>(code) : static_cast<U>(code), U{v1::max_magnitude_of_bits});
-            // exact in single precision, whose exponent is the logarithm
+            // exact in single precision; the exponent is the logarithm
             sum += (bits_of(static_cast<float>(static_cast<std::int32_t>(2 * magnitude + 1))) >> 23) - 127;
         }
     return sum;
@@ -200,7 +200,7 @@ std::uint32_t choose_dimension(Tile<T>& tile, std::uint32_t highest) {
     });
 }
 
-// tile.padded to tile.code and out-of-range codes, those of magnitude `reach` or more. Returns the predictor.
+// Turns tile.padded into tile.code; codes of magnitude `reach` or more are out of range. Returns the predictor.
 template <class T>
 std::uint32_t postquant(Tile<T>& tile, std::uint32_t max_dimensions, std::uint32_t reach) {
     const std::uint32_t dimension = choose_dimension(tile, max_dimensions);
@@ -220,8 +220,8 @@ std::uint32_t postquant(Tile<T>& tile, std::uint32_t max_dimensions, std::uint32
 // ---- The reverse (paper, section 3.3).
 
 // Turns a row's codes into A_1, the differences along x (format.md, section 5), which later rows need, and sums
-// them up: values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. missing: marks of the row, or null. A missing value
-// takes its predecessor's q: A_1 = 0, or at x = 0 the previous row's A_1.
+// them up: values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. missing: the row's marks, used only if has_missing. A
+// missing value takes its predecessor's q: A_1 = 0, or at x = 0 the previous row's A_1.
 template <class T, std::uint32_t dimension, bool has_missing, class Code, class Length>
 void reverse_row(const Code* code, const std::uint8_t* missing, const Rows<T>& rows, Length n,
                  const Quantiser<T>& quantiser, typename Traits<T>::Int anchor, typename Traits<T>::Int* differences,
@@ -271,7 +271,7 @@ void reverse_row(const Code* code, const std::uint8_t* missing, const Rows<T>& r
     if constexpr (dimension == 1) differences[0] = static_cast<Int>(static_cast<U>(differences[0]) + previous);
 }
 
-// A tile's codes, with out-of-range codes inserted, to its values.
+// Turns a tile's codes, with out-of-range codes inserted, into its values.
 template <class T, std::uint32_t dimension, bool has_missing, class Code, class Length>
 void reverse_lorenzo(const Code* code, Tile<T>& tile, const Quantiser<T>& quantiser, T* field, Length n) {
     typename Traits<T>::Int* const along_x = tile.padded; // rows without padding

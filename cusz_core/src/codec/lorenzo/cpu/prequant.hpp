@@ -1,5 +1,5 @@
-// Prequantisation (paper, sections 3.1.2 and 3.3): values to integers and back, and codes on their way into and out of a
-// tile. docs/reference/format.md, section 4.
+// Prequantisation (paper, sections 3.1.2 and 3.3): values to integers and back, and how a tile stores its codes.
+// docs/reference/format.md, section 4.
 #pragma once
 
 #include <algorithm>
@@ -46,8 +46,8 @@ T dequantise(typename Traits<T>::Int q, T step) {
     }
 }
 
-// Quantises a row on the assumption that every value is predicted and none is special, the case that has to be fast.
-// Returns false if that does not hold.
+// Quantises a row, assuming that every value is predicted and none is special: the case that has to be fast. Returns
+// false if the assumption does not hold.
 template <class T, class Length>
 bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typename Traits<T>::Int anchor,
                   typename Traits<T>::Int* u) {
@@ -58,7 +58,7 @@ bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typen
     Bits bad = 0;
     std::uint32_t x = 0;
 #ifdef __AVX512F__
-    using V = Vector<T>; // explicit: compilers copy mask registers to vectors and back
+    using V = Vector<T>; // by hand: compilers copy mask registers to vectors and back
     typename V::Mask marked = 0;
     for (; x + V::lanes <= n; x += V::lanes) {
         const auto value = V::load_values(values + x), scaled = value * quantiser.inv, shifted = scaled + rounder;
@@ -81,8 +81,8 @@ bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typen
     return bad == 0;
 }
 
-// A value that is not predicted with its first q. Near a rounding tie the neighbouring q may satisfy the bound, and is
-// then taken; otherwise the value is unpredictable and keeps its first q.
+// Handles a value that is not predicted with its first q. If the neighbouring q satisfies the bound, as it may near a
+// rounding tie, the value takes that; otherwise it is unpredictable and keeps its first q.
 template <class T>
 void resolve_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, typename Traits<T>::Int& q, Tile<T>& tile) {
     const auto other = value > dequantise<T>(q, quantiser.step) ? q + 1 : q - 1;
@@ -93,7 +93,7 @@ void resolve_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, type
         tile.unpredictable.add(at, bits_of(value));
 }
 
-// The case without missing values. Returns false if there is one.
+// The case without missing values. Returns false if there is one, or if the first value does not keep its first q.
 template <class T, class Length>
 bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile, Length n) {
     using Int = typename Traits<T>::Int;
@@ -197,7 +197,7 @@ bool prequant_with_missing(const T* field, const Quantiser<T>& quantiser, Tile<T
     return true;
 }
 
-// Field to tile.padded, anchor, missing values and unpredictable values. Returns false if every value is special.
+// From the field to tile.padded, anchor, missing and unpredictable values. Returns false if every value is special.
 template <class T>
 bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
     return with_row_length(tile.box.edge[0], [&](auto n) { return prequant_plain(field, quantiser, tile, n); }) ||
@@ -225,16 +225,16 @@ void keep_row(Tile<T>& tile, std::uint32_t at, std::uint32_t reach, const Each& 
     });
 }
 
-// Puts missing_code where values are missing, which is done once all codes are stored.
+// Stores missing_code where values are missing. Call it once all codes are stored.
 template <class T>
 void mark_missing(Tile<T>& tile) {
     if (!tile.has_missing) return;
     const std::uint32_t n_values = tile.n_values();
-    // Without a branch: GCC 12 at -O1, as the emulator is built, takes the function with one for free of effects.
+    // Without a branch: with one, GCC 12 at -O1 (the emulator's build) treats the function as free of side effects.
     for (std::uint32_t at = 0; at < n_values; ++at) tile.code[at] = tile.missing[at] ? missing_code : tile.code[at];
 }
 
-// The reverse: a tile's codes in full width, with those out of range put in, and tile.missing from missing_code.
+// The reverse: widens a tile's codes, inserts those out of range, and sets tile.missing from missing_code.
 template <class T>
 void widen_codes(Tile<T>& tile, typename Traits<T>::Int* codes) {
     const std::uint32_t n_values = tile.n_values();

@@ -11,8 +11,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Calls use(n) with the length of a tile's rows, as a constant if it is that of full 3-D and 4-D tiles: loops over such
-// short rows then need no remainder handling.
+// Calls use(n) with the length of a tile's rows, as a constant if it is the length in full 2-D (64) or 3-D and 4-D (32)
+// tiles: loops over such short rows then need no remainder handling.
 template <class Use>
 auto with_row_length(std::uint32_t n, const Use& use) {
     if (n == 32) return use(std::integral_constant<std::uint32_t, 32>{});
@@ -41,7 +41,7 @@ struct RowWalk {
     }
 };
 
-// Calls use(position, offset) for every row: of its first value in the tile, and in the field.
+// Calls use(position in the tile, offset in the field) with the first value of every row.
 template <class Use>
 void for_each_row(const TileBox& box, const Use& use) {
     for (RowWalk at(box); at.inside(); at.next()) use(at.row * box.edge[0], at.offset);
@@ -52,7 +52,7 @@ template <class T, int to_write>
 class Prefetch {
 public:
     Prefetch(const T* field, const TileBox& box) : field_(field), at_(box) {}
-    [[gnu::always_inline]] void row() { // without this attribute GCC takes it for a function without effect
+    [[gnu::always_inline]] void row() { // without the attribute GCC treats it as free of side effects
         if (!at_.inside()) return;
         const T* const values = field_ + at_.offset;
         for (std::uint32_t x = 0; x < at_.box.edge[0]; x += 64 / sizeof(T))
@@ -83,7 +83,7 @@ struct Neighbours {
     }
 };
 
-// A row and the four neighbours that enter differences and sums of up to three axes; zeros for those outside the tile.
+// A row and its four neighbours in differences and sums over up to three axes; zeros stand for rows outside the tile.
 template <class T>
 struct Rows {
     using Int = typename Traits<T>::Int;

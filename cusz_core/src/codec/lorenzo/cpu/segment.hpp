@@ -11,15 +11,15 @@
 
 namespace cusz::cpu {
 
-// Payloads that one thread has finished, one after another: in their final place if that is known, as it is for the
-// thread that starts with the first tile, else in the segment's own buffer.
+// The payloads that one thread has finished, back to back: in their final place if it is known (only by the thread that
+// starts with the first tile), else in the segment's own buffer.
 class Segment {
 public:
     std::size_t words = 0;
     std::uint64_t checksum = 0;
     Counts counts;
 
-    // begin, capacity: where the payloads belong and how many words may be written there; or null.
+    // begin, capacity: where the payloads belong and how many words fit there; begin is null if the place is unknown.
     void start(std::uint32_t* begin, std::size_t capacity) {
         in_place_ = begin != nullptr;
         begin_ = in_place_ ? begin : buffer_.reserve<std::uint32_t>(0);
@@ -47,7 +47,7 @@ public:
         words += n;
         return true;
     }
-    // Copies n words from word `from` on to where they belong, unless they are there already.
+    // Copies n words, from word `from` on, to their place, unless they are there already.
     void copy_to(std::byte* target, std::size_t from, std::size_t n) const {
         if (!in_place_ && n > 0) std::memcpy(target, begin_ + from, n * sizeof(std::uint32_t));
     }

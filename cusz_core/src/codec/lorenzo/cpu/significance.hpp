@@ -23,7 +23,7 @@ struct Significance {
     std::uint32_t total = 0;
     bool fine = false;
     std::uint8_t
-        significant[max_tile_values + 8]; // 1: significant; of subgroups where `fine`, else of groups; read by eights
+        significant[max_tile_values + 8]; // 1: significant; for subgroups if `fine`, else for groups; read in eights
 
     std::uint32_t zero() const { return total - static_cast<std::uint32_t>(std::popcount(mask)); }
     std::uint32_t words() const { return total > 32 ? 2 : 1; }
@@ -139,7 +139,7 @@ void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& g
                                     z_end = std::min(z + group[2], box.edge[2]),
                                     y_end = std::min(y + group[1], box.edge[1]);
                 const std::uint32_t rows = (w_end - w) * (z_end - z) * (y_end - y);
-                // Up to 64 values along x of all rows together, then group by group.
+                // Combines all rows, up to 64 values along x at a time; then goes group by group.
                 for (std::uint32_t begin = 0; begin < n; begin += 64) {
                     const std::uint32_t length = std::min<std::uint32_t>(64, n - begin);
                     std::uint64_t any = 0;
@@ -163,7 +163,7 @@ void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& g
     });
 }
 
-// Subgroups of significant groups: the bits of a fine mask.
+// Length of the fine mask in bits: the number of subgroups in significant groups.
 inline std::uint32_t fine_mask_bits(std::uint64_t mask, const TileBox& box, const Tiling& tiling) {
     if (is_whole(box, tiling.group()))
         return static_cast<std::uint32_t>(std::popcount(mask)) * Groups(tiling.group(), tiling.subgroup()).total;
@@ -178,8 +178,8 @@ inline std::uint32_t fine_mask_words(std::uint64_t mask, const TileBox& box, con
     return (fine_mask_bits(mask, box, tiling) + 31) / 32;
 }
 
-// Finds the significant subgroups. Returns whether coding those alone takes less than coarse_bits, counting each value
-// as one bit, the least that a zero's codeword takes.
+// Finds the significant subgroups. Returns whether coding only those takes less than coarse_bits, masks included and at
+// one bit per value, the least that a zero's codeword takes.
 inline bool fine_mask_pays(const NonZeros& nonzeros, const TileBox& box, const Tiling& tiling,
                            std::uint32_t coarse_bits, Significance& significance) {
     std::uint32_t at = 0, fine_bits = significance.total;
@@ -205,7 +205,7 @@ inline void find_significance(const std::int32_t* code, const TileBox& box, cons
     });
     if (significance.mask == 0) return;
     const std::uint32_t coarse_bits = significance.zero() >= 2 ? in_groups + significance.total : n;
-    // Part of the format: a quick test whether a fine mask could pay, in which case zeros are adjacent.
+    // Part of the format: a quick test of whether a fine mask could pay, because then zeros are adjacent.
     if (2 * nonzeros.zero_pairs() > n_subgroups)
         significance.fine = fine_mask_pays(nonzeros, box, tiling, coarse_bits, significance);
     if (!significance.fine) significance.spread_mask();
@@ -229,7 +229,7 @@ inline std::uint32_t write_fine_mask(const Significance& significance, const Til
     return (writer.bits() + 31) / 32;
 }
 
-// words: readable for two more. Branch-free, like write_fine_mask().
+// Reads the fine mask. words: readable for two more. Branch-free, like write_fine_mask().
 inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const Tiling& tiling,
                            Significance& significance) {
     const char* const bytes = reinterpret_cast<const char*>(words);
@@ -274,7 +274,7 @@ inline std::uint64_t significant_values(const std::uint8_t* significant, std::ui
     const std::uint64_t all = NonZeros::below(length);
     if (edge >= length) return significant[0] != 0 ? all : 0;
     const __m512i bytes = _mm512_maskz_loadu_epi8(NonZeros::below((length + edge - 1) / edge), significant);
-    const std::uint64_t ones = NonZeros::below(edge); // a power of two, as it is shorter than the row
+    const std::uint64_t ones = NonZeros::below(edge); // edge: a power of two, because it is shorter than the row
     return _pdep_u64(_mm512_test_epi8_mask(bytes, bytes), ~std::uint64_t{0} / ones) * ones & all;
 }
 
@@ -309,8 +309,8 @@ inline std::uint32_t gather_significant(const std::int32_t* code, const Signific
     with_row_length(box.edge[0], [&](auto n) {
         with_group_edge(group[0], [&](auto edge) {
             for_each_run(box, group, n, edge, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-                // Unconditional, as a branch would be hard to predict. Copies a whole edge even if the run is shorter:
-                // both sides have room for it, and the next run overwrites the excess.
+                // Unconditional, because a branch would be hard to predict. Copies a whole edge even if the run is
+                // shorter: both sides have room for it, and the next run overwrites the excess.
                 for (std::uint32_t i = 0; i < edge; ++i) to[i] = code[at + i];
                 to += significance.significant[number] * length;
             });

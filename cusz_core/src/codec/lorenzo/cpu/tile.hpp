@@ -12,8 +12,8 @@
 
 namespace cusz::cpu {
 
-// Each row of quantised values is preceded by one 0, the padding of the paper's section 3.1.1. In a tile of many rows,
-// rows have at least 2 values.
+// Each row of quantised values is preceded by one 0, the padding of the paper's section 3.1.1. A tile has at most
+// max_tile_values / 2 rows, because the rows of full tiles have at least 2 values.
 inline constexpr std::size_t padded_values = max_tile_values / 2 * 3;
 
 template <class V>
@@ -49,7 +49,7 @@ struct PreparedTile {
 };
 
 // Upper bound on the words before the codes: anchor, counts, masks. A tile has far fewer subgroups than values, so
-// there is room to write the mask's last bits as eight bytes.
+// there is room to write the fine mask's last bits as eight bytes.
 inline constexpr std::size_t longest_front = 2 + 1 + 2 + max_tile_values / 32;
 
 // How many tiles ahead to prefetch: two give memory enough time to respond (docs/design/decisions.md).
@@ -67,9 +67,9 @@ struct Tile {
     std::uint8_t missing[max_tile_values];           // valid if has_missing
     alignas(64) Int padded[padded_values];           // u = q - anchor, each row after its padding
     alignas(64) Int zeros[max_tile_values + 1] = {}; // stands for rows outside the tile
-    // Codes in the alphabet, or missing_code; with room to copy a whole group's edge from the last value on.
+    // Codes in the alphabet, or missing_code; with room for copying a whole group's edge from the last value on.
     alignas(64) std::int32_t code[2 * max_tile_values];
-    alignas(64) std::int32_t significant[2 * max_tile_values]; // the coded ones, if there is a mask
+    alignas(64) std::int32_t significant[2 * max_tile_values]; // the codes to encode, if there is a mask
     Outliers<Int> out_of_range;
     Outliers<Bits> unpredictable;
     std::uint32_t front[longest_front];
@@ -78,7 +78,7 @@ struct Tile {
     std::uint32_t n_values() const { return box.values(); }
     Int* row(std::uint32_t r) { return padded + r * (box.edge[0] + 1) + 1; }
 
-    // Starts on a tile; `later` is the one to prefetch.
+    // Starts a tile; `later` is the one to prefetch.
     void begin(const TileBox& current, const TileBox& later) {
         box = current;
         prefetched = later;

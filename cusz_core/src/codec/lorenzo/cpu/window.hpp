@@ -21,8 +21,8 @@ public:
 
     T* field() const { return field_; }
 
-    // Prepares `tile` for decoding. Returns the memory that its box is relative to: field(), or `part` if the tile is
-    // not wanted whole or not in contiguous rows; null if nothing of it is wanted.
+    // Prepares `tile` for decoding. Returns the memory that its box is relative to: field(), or `part` if only some of
+    // the tile is wanted or its rows are not contiguous; null if none of it is wanted.
     T* begin(std::uint64_t number, Tile<T>& tile, Buffer& part) const {
         if (field_ == nullptr) return nullptr;
         const auto at = tiling_.origin(number);
@@ -82,7 +82,7 @@ private:
         return whole ? Meeting::whole : some ? Meeting::some : Meeting::none;
     }
 
-    // The box, in the window's memory, of a tile that is wanted whole.
+    // The box in the window's memory of a tile that is wanted whole.
     TileBox in_field(const std::array<std::uint64_t, 4>& at, TileBox box) const {
         box.offset = 0;
         for (std::size_t a = 0; a < 4; ++a) box.offset += (at[a] - start_[a]) * stride_[a];

@@ -20,7 +20,7 @@ inline constexpr int largest_r_in_shared_memory = 9; // takes 84 KiB; every GPU 
 template <std::uint32_t n>
 struct BookMemory {
     Array<std::uint64_t, n> weight;                        // of the leaves, ascending
-    Array<Array<std::uint64_t, 2 * n>, 2> list;            // of package-merge: the last one, and the next
+    Array<Array<std::uint64_t, 2 * n>, 2> list;            // of package-merge: the previous list and the next
     Array<std::uint32_t, max_codeword_bits + 1> of_length; // number of codewords
     Array<std::uint32_t, n> codeword;                      // of every symbol
     // Of every list of package-merge but the first: how many sums are among its first 0, 1, 2, ... pairs of items.
@@ -29,11 +29,11 @@ struct BookMemory {
     Array<std::uint8_t, n> length;  // of every symbol's codeword
 };
 
-// The greatest power of 4 that is at most n > 0.
+// The largest power of 4 that is at most n > 0.
 __device__ inline std::uint32_t power_of_4(std::uint32_t n) { return 1u << ((bit_width(n) - 1) & ~1u); }
 
-// How many of n ascending items are less than a limit. Three of them are loaded at a time: half the steps of a binary
-// search. part: at least power_of_4(n), and such a power.
+// How many of n ascending items are less than a limit. Loads three items at a time: half the steps of a binary search.
+// part: a power of 4, at least power_of_4(n).
 template <class Item>
 __device__ std::uint32_t count_less(std::uint32_t n, const Item& item, std::uint64_t limit, std::uint32_t part) {
     if (n == 0) return 0;
@@ -52,10 +52,10 @@ __device__ std::uint32_t count_less(std::uint32_t n, const Item& item, std::uint
 
 inline constexpr std::uint32_t short_run = 128;
 
-// Sorts n distinct keys, behind which greater ones follow up to the next multiple of short_run. Returns the one of the
-// two arrays that has the result. Ends with a barrier.
+// Sorts n distinct keys; greater keys follow them up to the next multiple of short_run. Returns whichever of the two
+// arrays holds the result. Ends with a barrier.
 __device__ inline const std::uint64_t* sort(std::uint32_t n, std::uint64_t* keys, std::uint64_t* other) {
-    for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) { // a key's place is the number of lesser ones
+    for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) { // a key's place is the number of smaller keys
         const std::uint64_t key = keys[i];
         const std::uint32_t run = i / short_run * short_run;
         std::uint32_t less[4] = {};
@@ -70,7 +70,7 @@ __device__ inline const std::uint64_t* sort(std::uint32_t n, std::uint64_t* keys
         other = keys;
         keys = sorted;
         for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) {
-            const std::uint32_t run = i & ~(width - 1), pair = run & ~width; // they begin there
+            const std::uint32_t run = i & ~(width - 1), pair = run & ~width; // where they begin
             const std::uint32_t sibling = run == pair ? std::min(run + width, n) : pair;
             const auto item = [&](std::uint32_t at) { return keys[sibling + at]; };
             const std::uint32_t rank =
@@ -94,8 +94,8 @@ __device__ inline std::uint64_t weight_of(std::uint32_t symbol, std::uint64_t co
 template <class Memory>
 __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, Memory& memory) {
     const std::uint32_t size = alphabet.size(), limit = static_cast<std::uint32_t>(alphabet.limit());
-    // The leaves are the symbols with a weight. The others come last when sorted.
-    constexpr std::uint32_t symbol_bits = 16; // leaves 48 for a weight: so many values are a petabyte
+    // The leaves are the symbols with a weight above 0. The others come last when sorted.
+    constexpr std::uint32_t symbol_bits = 16; // leaves 48 bits for a weight: enough for a petabyte of values
     constexpr std::uint64_t none = UINT64_MAX >> symbol_bits;
     std::uint32_t n = 0;
     for (std::uint32_t first = 0; first < size; first += book_threads) {
@@ -118,7 +118,7 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
         return;
     }
 
-    // The lists of package-merge: of each, what is needed later is how many sums are before an item. Half of the
+    // The lists of package-merge: all that is needed of them later is how many sums precede an item. Half of the
     // threads place leaves, half sums, so that no warp does both.
     constexpr std::uint32_t half = book_threads / 2;
     const bool is_leaf = threadIdx.x < half;
@@ -147,7 +147,7 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
         length = n + n_sums;
         list = next;
     }
-    // Taken are the first 2 n - 2 items of the last list, and of every other one those in the sums taken from the next.
+    // Takes the first 2 n - 2 items of the last list; from every other list, the items of the sums taken from the next.
     for (std::uint32_t j = threadIdx.x; j < n; j += book_threads) {
         std::uint32_t length = 0, pairs = n - 1;
         for (std::uint32_t i = limit - 1; i > 0; --i) {
@@ -161,8 +161,8 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
     __syncthreads();
 }
 
-// Canonical codewords from the lengths: those of a length follow each other in the order of their symbols, after all
-// shorter ones. Ends with a barrier.
+// Makes canonical codewords from the lengths: codewords of one length follow each other in the order of their symbols,
+// after all shorter ones. Ends with a barrier.
 template <class Memory>
 __device__ void find_codewords(const BookArguments& a, const Alphabet& alphabet, Memory& memory) {
     static_assert(max_codeword_bits + 1 == book_warps);
@@ -179,7 +179,7 @@ __device__ void find_codewords(const BookArguments& a, const Alphabet& alphabet,
     __syncthreads();
     for (std::uint32_t s = threadIdx.x; s < size; s += book_threads) {
         const std::uint32_t length = memory.length[s];
-        std::uint32_t shorter = 0; // how many codewords of the greatest length they would be
+        std::uint32_t shorter = 0; // shorter codewords, counted in codewords of the maximum length
 #pragma unroll
         for (std::uint32_t l = 1; l < max_codeword_bits; ++l) {
             const std::uint32_t of_greatest = memory.of_length[l] << (max_codeword_bits - l);
@@ -207,7 +207,7 @@ __device__ void make_book(const BookArguments& a, Memory& memory) {
         const std::uint32_t extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
         a.small[i] = length == 0 ? 0 : ((codeword & 0xFFFF) | extra << length) << 5 | (length + extra_bits);
     }
-    // Codes beyond the escape need their own symbols.
+    // Codes beyond the escape's reach need their own symbols.
     bool missing = false;
     if (a.r == default_r)
         for (std::uint32_t s = alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach())) + threadIdx.x;

@@ -1,4 +1,4 @@
-// Which values of a tile are coded, of the shapes that nearly all tiles have (format.md, sections 3 and 6).
+// Which values of a tile are coded, for the shapes that nearly all tiles have (format.md, sections 3 and 6).
 #pragma once
 
 #include "archive/tiling.hpp"
@@ -8,8 +8,8 @@ namespace cusz::cuda {
 
 using Edges = std::array<std::uint32_t, 4>;
 
-// A tile is a sequence of chunks of 32 positions along x, one to a lane. 32 runs of chunks have 16 subgroups each along
-// x: of a box two rows in two planes, of a square two rows, of a line 128 values.
+// A tile is a sequence of chunks of 32 positions along x, one per lane. The chunks form 32 runs, each with 16 subgroups
+// along x: in a box two rows in two planes, in a square two rows, in a line 128 values.
 template <TileShape shape>
 struct Chunks {
     static constexpr std::uint32_t of_row = shape == TileShape::line ? 128 : shape == TileShape::square ? 2 : 1;
@@ -17,20 +17,20 @@ struct Chunks {
                                                        : shape == TileShape::square ? 4
                                                                                     : 2;
     static constexpr std::uint32_t subgroups_of_chunk = warp_lanes / lanes_of_subgroup;
-    // The run of chunk x of row (y, z), and which of its subgroups is the chunk's first.
+    // The run of chunk x of row (y, z), and which of the run's subgroups is the chunk's first.
     __device__ static std::uint32_t run(std::uint32_t x, std::uint32_t y, std::uint32_t z) {
         return shape == TileShape::line ? x / 4 : shape == TileShape::square ? y / 2 : z / 2 * 8 + y / 2;
     }
     __device__ static std::uint32_t first_subgroup(std::uint32_t x) { return x * subgroups_of_chunk % 16; }
-    // Chunks are numbered as if no tile were clipped. The one that begins with subgroup `first` of row `row`, of
-    // several rows, of run i.
+    // Chunks are numbered as if no tile were clipped. number(): the number of chunk x of row `row` of run i; both count
+    // within the run.
     static constexpr std::uint32_t rows_of_run = shape == TileShape::line ? 1 : shape == TileShape::square ? 2 : 4;
     static constexpr std::uint32_t chunks_of_run = 16 / subgroups_of_chunk;
     __device__ static std::uint32_t number(std::uint32_t i, std::uint32_t row, std::uint32_t x) {
         if (shape == TileShape::box) return (i / 8 * 2 + row / 2) * 16 + i % 8 * 2 + row % 2;
         return i * 4 + row * chunks_of_run + x;
     }
-    // The lanes of a chunk that are in the tile; x: of its first position.
+    // The lanes of a chunk that are in the tile.
     __device__ static std::uint32_t inside(const Edges& edge, std::uint32_t number) {
         std::uint32_t x = 0;
         if (shape == TileShape::line) x = number * warp_lanes;
@@ -45,8 +45,8 @@ struct Chunks {
         if (shape == TileShape::square) return (edge[0] + 3) / 4 * ((edge[1] + 1) / 2);
         return (edge[0] + 1) / 2 * ((edge[1] + 1) / 2) * ((edge[2] + 1) / 2);
     }
-    // How many of the pairs of neighbours in tile order, from the first position on, have no bit in the tile's chunks
-    // (docs/reference/format.md, section 6): the sum over a warp.
+    // How many of the pairs of positions (0, 1), (2, 3), ... in tile order have no bit in the tile's chunks
+    // (docs/reference/format.md, section 6). Returns a lane's share; the result is the sum over the warp.
     template <class Words>
     __device__ static std::uint32_t zero_pairs(const Edges& edge, const Words& chunk) {
         constexpr std::uint64_t every_second = 0x5555'5555'5555'5555;
@@ -69,14 +69,14 @@ struct Chunks {
             const std::uint64_t zero = zeros_of(row), both = zero & zero >> 1;
             const std::uint32_t odd = row * edge[0] % 2;
             pairs += static_cast<std::uint32_t>(__popcll(static_cast<long long>(both & every_second << odd)));
-            const bool across = (odd + edge[0]) % 2 != 0 && row + 1 < rows; // the last one is with the next row's first
+            const bool across = (odd + edge[0]) % 2 != 0 && row + 1 < rows; // the last one pairs with the next row's
             if (across && (zero >> (edge[0] - 1) & 1) != 0) pairs += static_cast<std::uint32_t>(zeros_of(row + 1) & 1);
         }
         return pairs;
     }
 };
 
-// Which values of a tile are coded: for this lane's run of chunks a bit for each subgroup.
+// Which values of a tile are coded: a bit for each subgroup of this lane's run of chunks.
 template <TileShape shape>
 class CodedRuns {
     using C = Chunks<shape>;
@@ -102,7 +102,7 @@ public:
         if (shape == TileShape::square) return ((*edge_)[0] + 7) / 8 * (((*edge_)[1] + 7) / 8);
         return ((*edge_)[0] + 3) / 4 * (((*edge_)[1] + 3) / 4) * (((*edge_)[2] + 3) / 4);
     }
-    // From the mask of groups. Returns how many of the subgroups of this lane are in significant ones.
+    // Keeps only the subgroups in significant groups, from the mask of groups. Returns how many this lane has.
     __device__ std::uint32_t take(std::uint64_t groups) {
         const auto own = here_ > 0 ? static_cast<std::uint32_t>(groups >> first_group()) : 0u;
         std::uint32_t bits = 0;
@@ -111,7 +111,7 @@ public:
         bits_ &= bits;
         return static_cast<std::uint32_t>(__popc(bits_));
     }
-    // The mask of the groups that have one of these subgroups of this lane's run; to every lane.
+    // The mask of groups with a significant subgroup. significant: in this lane's run. Returns the same to every lane.
     __device__ std::uint64_t groups_of(std::uint32_t significant) const {
         std::uint32_t groups = 0;
         for (std::uint32_t g = 0; g < 16 / subgroups_of_group; ++g)
@@ -120,7 +120,7 @@ public:
         return __reduce_or_sync(whole_warp, static_cast<std::uint32_t>(mask)) |
                std::uint64_t{__reduce_or_sync(whole_warp, static_cast<std::uint32_t>(mask >> 32))} << 32;
     }
-    // Of these subgroups only those with a bit in `significant`, in order.
+    // Keeps only the subgroups whose bit is set in `significant`, which has one bit for each of them, in order.
     __device__ void keep(std::uint32_t significant) {
         std::uint32_t kept = 0;
         for (std::uint32_t s = 0; s < 16; ++s)
@@ -130,7 +130,7 @@ public:
             }
         bits_ = kept;
     }
-    // Which subgroups of this lane's run have a bit in one of the tile's chunks.
+    // Which subgroups of this lane's run have a bit set in the tile's chunks.
     template <class Words>
     __device__ static std::uint32_t subgroups_of(const Words& chunk) {
         std::uint32_t subgroups = 0;
@@ -157,20 +157,20 @@ public:
             }
         }
     }
-    // The bits of `significant` at these subgroups, side by side.
+    // Packs the bits that `significant` has at these subgroups.
     __device__ std::uint32_t packed(std::uint32_t significant) const {
         std::uint32_t packed = 0, n = 0;
         for (std::uint32_t s = 0; s < 16; ++s)
             if ((bits_ >> s & 1) != 0) packed |= (significant >> s & 1) << n++;
         return packed;
     }
-    // Values coded in the tile; to every lane.
+    // How many values of the tile are coded; the same for every lane.
     __device__ std::uint32_t values() const {
         std::uint32_t in_row = static_cast<std::uint32_t>(__popc(bits_)) * C::lanes_of_subgroup;
         if (last_is_here_ && here_ > 0 && (bits_ >> (here_ - 1) & 1) != 0) in_row -= clipped_;
         return warp_sum(rows_ * in_row);
     }
-    // Whether this lane's value of a chunk is coded, if it is in the tile.
+    // Whether this lane's value in a chunk is coded, provided that it is in the tile.
     __device__ bool is_coded(std::uint32_t x, std::uint32_t y, std::uint32_t z) const {
         const std::uint32_t bits = __shfl_sync(whole_warp, bits_, static_cast<int>(C::run(x, y, z)));
         return (bits >> (C::first_subgroup(x) + lane() / C::lanes_of_subgroup) & 1) != 0;

@@ -1,5 +1,5 @@
-// A tile of a known shape in the registers of a block: prequantisation (format.md, section 4). Each thread has 16
-// values, 32 positions apart, as if no tile were clipped: of a box a column along y, of a square 8 rows of two.
+// Prequantisation of a tile of a known shape in the registers of a block (format.md, section 4). Each thread has 16
+// values, 32 positions apart, as if no tile were clipped: in a box a column along y, in a square two values in 8 rows.
 #pragma once
 
 #include "coded_runs.cuh"
@@ -7,7 +7,7 @@
 
 namespace cusz::cuda {
 
-// For each value of a thread a bit.
+// One bit for each value of a thread.
 class Bits16 {
 public:
     Bits16() = default;
@@ -37,7 +37,7 @@ struct Column {
     // Which of this thread's values are in the tile.
     __device__ static Bits16 inside(const Edges& edge) {
         constexpr std::uint32_t all = (1u << values_of_thread) - 1;
-        if (shape == TileShape::line) { // as many as begin before the end
+        if (shape == TileShape::line) { // those before the end of the line
             const std::uint32_t n = x(0) < edge[0] ? (edge[0] - x(0) + warp_lanes - 1) / warp_lanes : 0;
             return Bits16(all >> (values_of_thread - std::min(n, +values_of_thread)));
         }
@@ -48,20 +48,20 @@ struct Column {
         }
         return Bits16(x(0) < edge[0] && z(0) < edge[2] ? all >> (values_of_thread - edge[1]) : 0);
     }
-    // In the tile, in tile order.
+    // The position in the tile, in tile order.
     __device__ static std::uint32_t position(const Edges& edge, std::uint32_t k) {
         return (z(k) * edge[1] + y(k)) * edge[0] + x(k);
     }
     __device__ static std::uint64_t offset(const TileBox& box, std::uint32_t k) {
         return box.offset + x(k) + y(k) * box.stride[1] + z(k) * box.stride[2];
     }
-    // From value 0 of the thread, in the field, to value k.
+    // Value k in the field, from `value`, the thread's value 0.
     template <class T>
     __device__ static T* later(T* value, std::uint64_t stride_y, std::uint32_t k) {
         if (shape == TileShape::line) return value + k * warp_lanes;
         return shape == TileShape::square ? value + k / 2 * stride_y + k % 2 * warp_lanes : value + k * stride_y;
     }
-    // In bitmaps of the tile.
+    // The position in bitmaps of the tile.
     __device__ static std::uint32_t bit(std::uint32_t k) { return chunk(k) * warp_lanes + lane(); }
     static constexpr std::uint32_t row = shape == TileShape::square ? 2 : 1; // values of a thread in a row
 };
@@ -73,14 +73,14 @@ __device__ void for_column(const Use& use) {
     for (std::uint32_t k = 0; k < values_of_thread; ++k) use(k);
 }
 
-// What is found when a tile is quantised, the same for every thread. plain: it is not clipped, and every value has a
-// code.
+// What quantising a tile finds, the same for every thread. plain: the tile is not clipped, and no value is missing or
+// unpredictable.
 struct QuantisedColumns {
     bool plain, has_missing, all_special, has_unpredictable;
 };
 
-// The q of missing values (format.md, section 4): that of the nearest preceding value of the row, else what the
-// row's first value would take. Needs a barrier before, and has one.
+// Fills in the q of missing values (format.md, section 4): the q of the nearest preceding value in the row, else the q
+// that the row's first value would take. Needs a barrier before it, and ends with one.
 template <TileShape shape, class T>
 __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bits16 missing, ColumnMemory<T>& tile) {
     using U = typename Traits<T>::Bits;
@@ -88,7 +88,7 @@ __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bi
     constexpr auto last_lane = static_cast<int>(warp_lanes - 1);
     const Bits16 valid_here = Column<shape>::inside(tile.box.edge).without(missing);
     const auto bits_of_chunk = [&](std::uint32_t k) { return __ballot_sync(whole_warp, valid_here[k]); };
-    // What this warp tells those behind it: its first value; and the last one that begins a row, or of a line its last.
+    // What this warp tells later ones: its first value, and the last one that begins a row (in a line, its last value).
     const std::uint32_t begins_row = shape == TileShape::line     ? 0xFFFFu
                                      : lane() > 0                 ? 0
                                      : shape == TileShape::square ? 0x5555u
@@ -119,10 +119,10 @@ __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bi
     U anchor = 0;
     for (std::uint32_t w = block_warps; w-- > 0;)
         if (tile.has_first[w]) anchor = static_cast<U>(tile.first_q[w]);
-    U before = anchor; // what a missing value takes that nothing precedes in its row
+    U before = anchor; // taken by a missing value that nothing precedes in its row
     for (std::uint32_t w = 0; w < warp(); ++w)
         if (tile.has_last[w]) before = static_cast<U>(tile.last_q[w]);
-    U in_row = 0; // of a square: the last value of the chunk before
+    U in_row = 0; // in a square: the last value of the row's first chunk
     for_column([&](std::uint32_t k) {
         const std::uint32_t valid = bits_of_chunk(k), up_to_here = valid & (whole_warp >> (last_lane - lane()));
         const U none = shape == TileShape::square && k % 2 == 1 ? in_row : before;
@@ -138,8 +138,8 @@ __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bi
     __syncthreads();
 }
 
-// Quantises the values of a thread. Returns which have no code, and 16 bits further up which are to be stored verbatim:
-// in one register.
+// Quantises the values of a thread. Returns two masks in one register: which values are missing, and 16 bits further up
+// which are to be stored verbatim.
 template <TileShape shape, bool whole, class T>
 __device__ std::uint32_t quantise_column(const T* field, const TileBox& box, const Quantiser<T>& quantiser,
                                          typename Traits<T>::Bits (&q)[values_of_thread]) {
@@ -174,8 +174,8 @@ __device__ std::uint32_t quantise_column(const T* field, const TileBox& box, con
     return irregular;
 }
 
-// Quantises the tile; the bitmap of unpredictable values is written only if there are any. missing: of this thread.
-// Ends with a barrier.
+// Quantises the tile; the bitmap of unpredictable values is written only if there are any. missing: this
+// thread's missing values. Ends with a barrier.
 template <TileShape shape, class T>
 __device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>& quantiser,
                                              typename Traits<T>::Bits (&q)[values_of_thread], Bits16& missing,

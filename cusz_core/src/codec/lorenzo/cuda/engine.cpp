@@ -18,7 +18,7 @@ namespace cusz::cuda {
 
 namespace {
 
-// Layers of tiles, with their tiles and values.
+// A run of layers of tiles: which tiles and values it has.
 struct Batch {
     std::uint64_t first_tile, n_tiles, first_value, n_values;
     Batch(const Tiling& tiling, std::uint64_t first_layer, std::uint64_t layers)
@@ -57,7 +57,7 @@ struct Workspace {
     Range* ranges;
     std::size_t cleared_bytes, bytes;
 
-    // memory: of the size so computed; or null, to compute it.
+    // memory: `bytes` bytes; or null, if only `bytes` is wanted.
     Workspace(void* memory, int r, std::size_t n_ranges) : model(r) {
         Parts parts(memory);
         model.take_cleared(parts);
@@ -141,9 +141,9 @@ private:
     cudaStream_t stream() const { return queue_.stream(); }
     void done(const char* stage) const { queue_.done(stage); }
 
-    // Calls reserve(batch), then use(batch), for the whole field. If reserve runs out of memory, gives back what holds a
-    // batch, and retries with batches of half as many layers. That is before any batch is kept: the first one, of either
-    // pass, needs no less memory than those after it.
+    // Calls reserve(batch), then use(batch), for the whole field. If reserve runs out of memory, frees the buffers that
+    // hold a batch, and retries with half as many layers per batch. This happens before any batch is kept, because the
+    // first batch of either pass needs at least as much memory as those after it.
     template <class Reserve, class Use>
     void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const Reserve& reserve, const Use& use) {
         for (std::uint64_t layer = 0; layer < tiling.layers();) {
@@ -162,7 +162,7 @@ private:
         }
     }
 
-    // The batch's values on the device: in place, or copied there. kept: the batch already in the buffer.
+    // The batch's values on the device: in place, or copied there. kept: the first tile of the batch in the buffer.
     template <class T>
     const T* field_of(const Source& field, const Batch& batch, std::uint64_t& kept) {
         if (field.on_device()) return field.as<T>() + batch.first_value;
@@ -296,7 +296,7 @@ private:
         const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
         const HuffmanTable table(frame, table_entries_, tables_, source_);
 
-        // Kernels count tiles in 32 bits, and go on by those of all warps. A check needs no memory that would limit them.
+        // Kernels count tiles in 32 bits, in steps of all warps. Memory may not limit a batch: a check has no output.
         constexpr std::uint64_t most_tiles = std::uint64_t{1} << 31;
         const std::uint64_t of_layer = std::max<std::uint64_t>(1, tiling.tiles_of_layer());
         if (of_layer > most_tiles)

@@ -9,24 +9,24 @@
 
 namespace cusz::cuda {
 
-// The codes of one substream. Its words are loaded ahead of their use, and whatever they contain, none beyond the
-// payload's last one.
+// Reads the codes of one substream. Words are loaded ahead of their use; whatever they contain, no word beyond the
+// payload's last one is loaded.
 class SubstreamReader {
 public:
     SubstreamReader() = default;
-    // From bit `begin` after the start of word `first` on.
+    // Starts `begin` bits after the start of word `first`.
     __device__ SubstreamReader(const PayloadReader& payload, std::uint32_t first, std::uint32_t begin)
         : words_(payload.words()), last_(payload.size() - 1), next_(first + begin / 32), at_(begin % 32) {
         low_ = take();
         high_ = take();
         ahead_ = take();
     }
-    // The next code; any number for a missing value, which is then noted.
+    // The next code. For a missing value it is an arbitrary number, and is_missing() says so.
     __device__ std::int32_t next(const DecodeTable& table) {
         const std::uint32_t window = __funnelshift_r(low_, high_, at_);
         entry_ = table.entry[window & table.mask];
         seen_ |= entry_;
-        // Shifts are modulo 32. The extra bits become the highest ones, and then the lowest ones of the code.
+        // Shifts are modulo 32. The extra bits become the highest bits, and then the lowest bits of the code.
         const std::uint32_t extra_on_top = __funnelshift_r(window, window, entry_);
         const auto leading = static_cast<std::uint32_t>(static_cast<std::int32_t>(entry_) >> DecodeTable::leading_at);
         const std::uint32_t code = __funnelshift_l(extra_on_top, leading, entry_ >> DecodeTable::extra_bits_at);
@@ -39,9 +39,9 @@ public:
         }
         return static_cast<std::int32_t>(code);
     }
-    __device__ bool is_missing() const { return (entry_ & DecodeTable::missing) != 0; } // the last one
+    __device__ bool is_missing() const { return (entry_ & DecodeTable::missing) != 0; } // the last code
     __device__ bool any_missing() const { return (seen_ & DecodeTable::missing) != 0; }
-    __device__ std::uint32_t bit() const { return (next_ - words_ahead) * 32 + at_; } // of the payload, that is next
+    __device__ std::uint32_t bit() const { return (next_ - words_ahead) * 32 + at_; } // the next bit in the payload
 
 private:
     __device__ std::uint32_t take() { return words_[std::min(next_++, last_)]; }
@@ -60,7 +60,7 @@ struct TableMemory {
 };
 inline bool fits_shared_memory(const DecodeTable& table) { return table.mask < shared_table_entries; }
 // The decoding table, in shared memory if it fits. Called by `threads` threads; a barrier must follow.
-// known_to_fit: so that the compiler knows what kind of memory it loads from.
+// known_to_fit: tells the compiler what kind of memory it loads from.
 template <bool known_to_fit>
 __device__ DecodeTable load_table(DecodeTable table, TableMemory& memory, std::uint32_t threads) {
     if (known_to_fit || table.mask < shared_table_entries) {
@@ -70,7 +70,7 @@ __device__ DecodeTable load_table(DecodeTable table, TableMemory& memory, std::u
     return table;
 }
 
-// The substreams of a tile, one to a lane, each of which has every count()th of n codes.
+// The substreams of a tile, one per lane; each has every count()th of n codes.
 class SubstreamDecoder {
 public:
     // Takes them from the payload.

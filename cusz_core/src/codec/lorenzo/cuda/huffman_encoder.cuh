@@ -23,7 +23,7 @@ __device__ inline Codeword compose(const EncodeTables& tables, std::int32_t code
         symbol = alphabet.escape(code);
         codeword = __ldg(tables.of_symbol + symbol);
         extra_bits = alphabet.escape_bits();
-    } else if (code != missing_code && Alphabet::magnitude(code) >= alphabet.direct()) { // two bits below the octave's
+    } else if (code != missing_code && Alphabet::magnitude(code) >= alphabet.direct()) { // octave - 2
         extra_bits = 29 - static_cast<std::uint32_t>(__clz(static_cast<int>(Alphabet::magnitude(code))));
     }
     const std::uint32_t length = codeword >> 16, extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
@@ -32,7 +32,7 @@ __device__ inline Codeword compose(const EncodeTables& tables, std::int32_t code
 
 using SmallCodewords = Array<std::uint32_t, 2 * EncodeTables::small_span>;
 
-// Which of the n coded symbols a thread has: its lane is a substream, its warp a run of that substream's symbols.
+// Which of the n coded symbols a thread has: its lane selects a substream, its warp a run of the substream's symbols.
 struct Substreams {
     std::uint32_t n, count, own; // own: symbols of this thread
     __device__ explicit Substreams(std::uint32_t coded) : n(coded), count(substream_count(coded)) {
@@ -55,11 +55,11 @@ struct Substreams {
 };
 static_assert(block_warps * values_of_thread * max_substreams == max_tile_values);
 
-// Where a thread's bits go, and the lengths of substreams, which are the same in every warp.
+// Where a thread's bits go, and the lengths of the substreams. Lengths are the same in every warp.
 struct SubstreamPlaces {
     std::uint32_t thread_begin;    // bit where this thread's part of its substream begins
     std::uint32_t length;          // of this lane's substream, in bits
-    std::uint32_t total;           // bits of all
+    std::uint32_t total;           // bits of all substreams
     std::uint32_t shortest, width; // width: bits of (longest - shortest)
 };
 
@@ -94,7 +94,7 @@ public:
         pending_ += codeword.length;
         if (pending_ < 32) return;
         atomicOr(&words_[at_++], buffer_);
-        buffer_ = __funnelshift_l(codeword.bits, 0, pending_ - codeword.length); // shifted by where it began
+        buffer_ = __funnelshift_l(codeword.bits, 0, pending_ - codeword.length); // what is left of the codeword
         pending_ -= 32;
     }
     __device__ void finish() {
@@ -106,7 +106,7 @@ private:
     std::uint32_t at_, pending_, buffer_ = 0;
 };
 
-// Writes `width` bits (at most 32) at bit `bit` of words that are initially 0.
+// Writes a codeword `bit` bits after the start of word `first_word`, into words that are initially 0.
 template <class Words>
 __device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t bit, Codeword codeword) {
     BitWriter<Words> writer(words, first_word, bit);
@@ -127,8 +127,8 @@ __device__ inline void load_codewords(const EncodeTables& tables, EncoderMemory&
 // Turns the codes of one tile into a part of its payload: lengths of the substreams, then the substreams.
 class SubstreamEncoder {
 public:
-    // code: of this thread's symbols; they are replaced by codewords, and belong to the caller because the compiler
-    // spills registers if they are a member. Called by all threads of a block. Has a barrier.
+    // code: the codes of this thread's symbols; replaced by codewords. The array belongs to the caller because the
+    // compiler spills registers if it is a member. Called by all threads of a block. Has a barrier.
     __device__ SubstreamEncoder(const EncodeTables& tables, const Substreams& symbols, EncoderMemory& memory,
                                 std::uint32_t (&code)[values_of_thread])
         : streams_(symbols), codeword_(code) {
@@ -154,7 +154,7 @@ public:
         header.width = places_.width;
         header.base = places_.shortest;
     }
-    // Writes to words from `at` on, which must be 0.
+    // Writes to the words from `at` on, which must be 0.
     template <class Words>
     __device__ void write(const EncodeTables& tables, Words& words, std::uint32_t at) const {
         if (threadIdx.x < streams_.count)
@@ -171,8 +171,8 @@ public:
     }
 
 private:
-    // A code that the small table does not have. Entries of that have 12 bits of a codeword, at most 9 extra bits,
-    // and 5 bits of their number.
+    // Marks a code that is not in the small table. The table's entries leave this bit 0: a codeword has at most 15
+    // bits, a small code at most 6 extra bits, and the length takes 5 bits.
     static constexpr std::uint32_t is_code = 1u << 31;
 
     Substreams streams_;

@@ -1,5 +1,5 @@
 // The Huffman coder's model on a device: its memory, and how it is built (codec/lorenzo/cpu/huffman_model.hpp is the
-// CPU's; histogram.cuh and codebook.cuh are the kernels' part).
+// CPU's model; the kernels are in histogram.cuh and codebook.cuh).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace cusz::cuda {
 
-// The model for writing. Its memory is laid out in three parts, of which the first must be zeroed beforehand.
+// The model for writing. Its memory has three parts, the first of which must be zeroed beforehand.
 class HuffmanModel {
 public:
     explicit HuffmanModel(int r) : alphabet_(r) {}
@@ -26,11 +26,11 @@ public:
     }
 
     std::uint64_t* counts() const { return counts_; }
-    // What the archive stores of it, once it is built.
+    // The part of the model that the archive stores, once it is built.
     const std::uint8_t* lengths() const { return lengths_; }
     std::size_t n_lengths() const { return alphabet_.size(); }
 
-    // Builds it from the counts. reach: on the device; receives the smallest magnitude that is out of range.
+    // Builds the model from the counts. reach: on the device; receives the smallest magnitude that is out of range.
     void build(const Sample& sample, std::uint32_t* reach, cudaStream_t stream) const {
         make_book(BookArguments{counts_, alphabet_.r, sample, lengths_, small_, of_symbol_, reach, book_}, stream);
     }
@@ -44,10 +44,10 @@ private:
     std::uint64_t* book_ = nullptr; // memory for make_book
 };
 
-// The table for reading: that of an archive's model, on the device.
+// The table for reading an archive, on the device.
 class HuffmanTable {
 public:
-    // entries: the table on the host, which must stay as it is until the work on the stream is done.
+    // entries: receives the table on the host, which must not change until the work on the stream is done.
     HuffmanTable(const Frame& frame, std::vector<std::uint32_t>& entries, DeviceBuffer& buffer,
                  const MemorySource& source) {
         const DecodeBook book(frame.lengths, Alphabet(frame.coding.r));

@@ -1,5 +1,5 @@
-// The kernels' host interface (model.cu, writing.cu, reading.cu), and the data passed to them. Arguments computed once by the host hold for
-// every tile; pointers are device pointers.
+// The kernels' host interface (model.cu, writing.cu, reading.cu), and the data passed to them. The host computes
+// arguments once, for every tile; pointers are device pointers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ struct TileBatch {
     std::uint64_t first_value; // index in the field of the first value in the batch's memory
 };
 
-// What is determined about a field, on the device, before it is coded.
+// What the device determines about a field before it is coded.
 template <class T>
 struct FieldState {
     Quantiser<T> quantiser;
@@ -41,21 +41,21 @@ struct EncodeTables {
     const std::uint32_t* of_symbol;
 };
 
-// For decoding, the reverse codebook: what DecodeBook (codebook.hpp) has for every pattern of
-// bits, so laid out that shifts modulo 32 take their counts from an entry without masks.
+// For decoding, the reverse codebook: DecodeBook's entry (codebook.hpp) for every pattern of bits, laid out so that
+// shifts modulo 32 take their counts from an entry without masks.
 struct DecodeTable {
     static constexpr std::uint32_t total_bits = 63;   // of codeword and extra bits
     static constexpr std::uint32_t extra_bits_at = 6; // 5 bits
     static constexpr std::uint32_t missing = 1 << 11; // a missing value
     static constexpr std::uint32_t leading_at = 12;   // the leading number, 20 bits
     const std::uint32_t* entry;
-    std::uint32_t mask; // number of entries less 1
+    std::uint32_t mask; // number of entries minus 1
     bool empty;
 };
 
 template <class T>
 struct BoundArguments {
-    double eb; // absolute; relative to the range if there are results
+    double eb; // absolute; relative to the range if `results` is not null
     typename Traits<T>::Bits special;
     const typename RangeArguments<T>::Result* results; // or null
     std::uint32_t n_results;
@@ -100,12 +100,12 @@ struct CompressArguments {
     std::uint16_t* index; // of the batch's tiles
     std::uint32_t* payloads;
     std::uint64_t capacity; // words
-    std::uint64_t* ticket;  // 0
+    std::uint64_t* ticket;  // initially 0
     std::uint64_t* states;  // for the look-back, one per tile, initially 0
     CompressResult* result;
 };
 
-// Where every 32nd tile's payload begins.
+// The starts of payloads are stored for one tile in this many.
 inline constexpr std::uint32_t tiles_of_start = 32;
 
 // The result of reading a batch of tiles. Must be zeroed before the kernels start.
@@ -132,7 +132,7 @@ enum class TileError : std::uint32_t {
 struct IndexArguments {
     const std::uint16_t* index; // of the batch's tiles
     std::uint64_t first_tile, n_tiles;
-    bool padded;                     // they are followed by an entry that has to be 0
+    bool padded;                     // one more entry follows, which must be 0
     std::uint32_t shortest, longest; // legal lengths of a payload
     std::uint64_t* starts;           // of tiles 0, 32, 64, .. of the batch, in words
     std::uint64_t* states;           // for the look-back, one per tiles_of_index_block tiles, initially 0

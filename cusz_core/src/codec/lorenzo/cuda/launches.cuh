@@ -1,4 +1,4 @@
-// What launches of the kernels have in common.
+// What the kernels' launches have in common.
 #pragma once
 
 #include <type_traits>
@@ -22,7 +22,7 @@ void with_shape(TileShape shape, const Use& use) {
     }
 }
 
-// Blocks per multiprocessor of the kernels that predict tiles: as many as registers allow without spilling. Code for
+// Blocks per multiprocessor in the kernels that predict tiles: as many as registers allow without spilling. Code for
 // newer processors takes more registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 template <class T, TileShape shape>

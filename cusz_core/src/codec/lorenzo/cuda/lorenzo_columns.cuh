@@ -1,5 +1,5 @@
-// Lorenzo prediction of a tile in the registers of a block (columns.cuh): differences along x are taken by shuffles,
-// along y within a thread, along z from what the warp before has put into shared memory. format.md, section 5.
+// Lorenzo prediction of a tile in the registers of a block (columns.cuh): differences along x use shuffles, along y
+// mostly a thread's own values, along z what the previous warp has put into shared memory. format.md, section 5.
 #pragma once
 
 #include "columns.cuh"
@@ -27,7 +27,7 @@ __device__ std::uint32_t bit_cost(Int code) {
 
 template <std::uint32_t n>
 __device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t count) {
-    std::uint32_t best = 0, lowest = cost[0]; // not cost[best]: arrays with varying indices are not kept in registers
+    std::uint32_t best = 0, lowest = cost[0]; // not cost[best]: an array with a varying index is not kept in registers
 #pragma unroll
     for (std::uint32_t i = 1; i < n; ++i)
         if (i < count && cost[i] < lowest) {
@@ -37,7 +37,7 @@ __device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t 
     return best;
 }
 
-// Replaces each sum over a thread's values by that over the block. Has barriers.
+// Replaces each sum over a thread's values with the sum over the block. Has barriers.
 template <std::uint32_t n>
 __device__ void sum_over_block(std::uint32_t (&sum)[n], Array<std::uint32_t, 4 * block_warps>& partial) {
     static_assert(n * block_warps <= warp_lanes && block_warps == 8);
@@ -62,14 +62,14 @@ class LorenzoColumns {
     using Values = U[values_of_thread];
 
 public:
-    // What warps tell each other, by chunk and lane.
+    // What warps pass to each other.
     using Exchange = Array<U, max_tile_values>;
 
     __device__ LorenzoColumns(ColumnMemory<T>& tile, Exchange& exchange, bool has_missing, Bits16 missing)
         : tile_(tile), exchange_(exchange), edge_(tile.box.edge), has_missing_(has_missing),
           counted_(C::inside(tile.box.edge).without(missing)), whole_(tile.box.values() == max_tile_values) {}
 
-    // From quantised values to codes. Returns the predictor.
+    // Turns quantised values into codes. Returns the predictor.
     __device__ std::uint32_t predict(const Values& q, Values& code) {
         const U anchor = static_cast<U>(tile_.anchor);
         take_differences(q, anchor, code);
@@ -95,7 +95,7 @@ public:
     }
 
 private:
-    // Whether predictors are compared on the row of value k, the same for a warp; and on that value.
+    // Whether predictors are compared on the row of value k (the same for a whole warp), and on that value.
     __device__ bool is_row_sampled(std::uint32_t k) const {
         if (plain || whole_) return shape == TileShape::line || (shape == TileShape::square ? k / 2 : k) % 4 == 2;
         const std::uint32_t rows = edge_[1] * edge_[2], every = rows < 8 ? 1 : 4;
@@ -103,7 +103,7 @@ private:
     }
     __device__ bool counts(std::uint32_t k) const { return plain || counted_[k]; }
 
-    // The value before this one in its row; `none` if there is none. By a whole warp.
+    // The value before this one in its row; `none` if there is none. Called by a whole warp.
     __device__ U before(const Values& v, std::uint32_t k, U none) const {
         const U other = __shfl_up_sync(whole_warp, v[k], 1);
         if (shape == TileShape::box || (shape == TileShape::square && k % 2 == 0)) return lane() > 0 ? other : none;
@@ -112,7 +112,7 @@ private:
         return lane() > 0 ? other : last;
     }
 
-    // Differences along all axes. Of a box, those along x and y stay in the exchange.
+    // Takes differences along all axes. For a box, the differences along x and y only stay in the exchange.
     __device__ void take_differences(const Values& q, U anchor, Values& d) {
         if (shape == TileShape::line) {
             if (lane() == warp_lanes - 1) exchange_[warp()] = q[values_of_thread - 1];
@@ -134,14 +134,14 @@ private:
         if (shape == TileShape::box) subtract_plane_before(d, 1);
     }
 
-    // Minus the same of the warp before, from warp `first` on.
+    // Subtracts the previous warp's values, from warp `first` on.
     __device__ void subtract_plane_before(Values& d, std::uint32_t first) {
         for_column([&](std::uint32_t k) { exchange_[C::bit(k)] = d[k]; });
         __syncthreads();
         if (warp() >= first) for_column([&](std::uint32_t k) { d[k] -= exchange_[C::bit(k) - values_of_warp]; });
     }
 
-    // Codes of 2-D and of 1-D Lorenzo. Where there is no neighbour, the next axis is used.
+    // Codes of 2-D and of 1-D Lorenzo. Where there is no neighbour, they use the next axis.
     __device__ U along_xy(const Values& d, std::uint32_t k) const {
         return shape == TileShape::box && k > 0 ? exchange_[C::bit(k)] : d[k];
     }
@@ -161,7 +161,7 @@ private:
         const auto along_both = [&](std::uint32_t k) { return along_x_only(k) - (k >= 2 ? along_x_only(k - 1) : 0); };
         for_column([&](std::uint32_t k) {
             if ((plain || whole_) && k % 4 != 2) return;
-            exchange_[C::bit(k)] = along_both(k); // of the rows that are compared
+            exchange_[C::bit(k)] = along_both(k); // of rows on which predictors are compared
         });
         __syncthreads();
         std::uint32_t cost[3] = {};

@@ -1,5 +1,5 @@
-// Undoes Lorenzo prediction row by row, as codes come (rows.cuh): a lane keeps what it needs of the row and of the
-// plane before, and the sum along x is a warp scan. docs/reference/format.md, section 5.
+// Undoes Lorenzo prediction row by row, as codes are decoded (rows.cuh): a lane keeps what it needs of the previous row
+// and plane, and the sum along x is a warp scan. docs/reference/format.md, section 5.
 #pragma once
 
 #include "prequant.cuh"
@@ -34,10 +34,10 @@ struct WholeTile {
     const T step, special;
     T* const field;
 
-    // Of the last code.
+    // The value for q, or the special value if the last code stands for a missing one.
     __device__ T value(U q) const { return codes.is_missing() ? special : dequantise<T>(static_cast<Int>(q), step); }
-    // A missing value takes its predecessor's q along x, where there is one, as its own; else its difference is that of
-    // the row before, or of the first row of the plane before.
+    // A missing value takes its predecessor's q along x. If it is the first of its row, it takes the difference of the
+    // previous row, or of the first row of the previous plane.
     __device__ U difference(U v, bool is_first, U before) const {
         return !codes.is_missing() ? v : is_first ? before : 0;
     }
@@ -61,7 +61,7 @@ struct WholeTile {
             RowSum<U> sum(anchor);
 #pragma unroll
             for (std::uint32_t c = 0; c < n; ++c) {
-                // 1-D Lorenzo predicts along x, save in the first column
+                // 1-D Lorenzo predicts along x, except in the first column
                 const bool is_first = c == 0 && lane() == 0;
                 const U before = dimension == 2 || (dimension == 1 && is_first) ? column[c] : 0;
                 const U v = column[c] = difference(codes.next(c, y, 0) + before, is_first, before);
@@ -75,7 +75,7 @@ struct WholeTile {
         constexpr std::uint32_t rows = 16, planes = 8, dimension = predictor < 3 ? predictor : 3;
         constexpr bool second_y = predictor >= v1::second_order_xy, second_z = predictor == v1::second_order_xyz;
         const U start = lane() == 0 || dimension == 0 ? anchor : 0;
-        // Differences along x in the plane before: in registers, unless these are needed for something else.
+        // Differences along x in the previous plane: in registers, unless these are needed for something else.
         constexpr bool in_memory = Codes::needs_registers || second_y;
         U in_registers[rows];
         const auto before = [&](std::uint32_t y) -> U& {
@@ -85,7 +85,7 @@ struct WholeTile {
         for (std::uint32_t y = 0; y < rows; ++y) before(y) = start;
         T* plane = field + box.offset + lane();
         for (std::uint32_t z = 0; z < planes; ++z, plane += box.stride[2]) {
-            // up: the difference in the row before; column: that less the one in the plane before
+            // up: the difference in the previous row; column: up minus that row's difference in the previous plane
             U up = 0, column = 0, second_column = 0;
             T* row = plane;
 #pragma unroll
@@ -104,7 +104,7 @@ struct WholeTile {
                 }
                 if constexpr (dimension == 0) {
                     v += start;
-                } else { // where there is no row before, the plane before's first one
+                } else { // the first row uses the first row of the previous plane
                     const U back = dimension == 3 || y == 0 ? before(y) : 0;
                     if (y == 0) up = back;
                     if constexpr (dimension == 3)
@@ -122,7 +122,7 @@ struct WholeTile {
     }
 };
 
-// Whether this predictor is among those for tiles of this shape; others are rare.
+// Reconstructs the tile. Returns false, with nothing done, if tiles of this shape rarely have this predictor.
 template <TileShape shape, class Codes, class T>
 __device__ bool reconstruct_whole(std::uint32_t predictor, const WholeTile<Codes, T>& tile,
                                   RowMemory<T, shape>& memory) {
@@ -160,14 +160,14 @@ __device__ void reconstruct_any(const v1::TileHeader& header, typename Traits<T>
     using U = typename Traits<T>::Bits;
     constexpr bool has_planes = shape == TileShape::box;
     constexpr std::uint32_t chunks = Chunks<shape>::of_row;
-    constexpr std::uint32_t columns = shape == TileShape::line ? 1 : chunks; // a line has no row before
+    constexpr std::uint32_t columns = shape == TileShape::line ? 1 : chunks; // a line has no previous row
     const Edges edge = memory.box.edge;
     const std::uint64_t stride_y = memory.box.stride[1], stride_z = memory.box.stride[2];
     const std::uint32_t dimension = std::min(header.predictor, 3u);
     const bool second = header.predictor >= v1::second_order_xy, second_z = header.predictor == v1::second_order_xyz;
     T* plane = field + memory.box.offset + lane();
     for (std::uint32_t z = 0; z < edge[2]; ++z, plane += stride_z) {
-        // Differences along x: of the row before, and of that row in the plane before.
+        // Differences along x: in the previous row, and in that row of the previous plane.
         U up[columns] = {}, up_and_back[columns] = {}, second_up[columns] = {};
         T* row = plane;
         for (std::uint32_t y = 0; y < edge[1]; ++y, row += stride_y) {
@@ -190,7 +190,7 @@ __device__ void reconstruct_any(const v1::TileHeader& header, typename Traits<T>
                     const U sum_of_row = second_sum.next(x == 0 ? U{0} : v);
                     if (x > 0) v = sum_of_row;
                 }
-                U back = 0; // of the plane before
+                U back = 0; // in the previous plane
                 if constexpr (has_planes)
                     if (z > 0) back = memory.difference[at];
                 const U before = y > 0 ? up[i] : back;

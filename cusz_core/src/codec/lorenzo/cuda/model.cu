@@ -8,7 +8,7 @@
 
 namespace cusz::cuda {
 
-// The bound that follows from the ranges of all blocks, and its quantiser; by one block.
+// One block finds the bound from the ranges of all blocks, and its quantiser.
 template <class T>
 __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArguments<T> a) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_block
                       static_cast<unsigned long long>(shared.count[s]));
 }
 
-// r_limit: of the alphabets that there is room for.
+// r_limit: the largest r that there is room for.
 template <int r_limit>
 using BookMemoryFor = BookMemory<Alphabet(r_limit).size()>;
 

@@ -65,8 +65,8 @@ public:
     __device__ Outliers(const PayloadReader& words, std::uint32_t at, std::uint32_t count)
         : words_(words), at_(at), count_(count) {}
     __device__ bool any() const { return count_ > 0; }
-    // Calls use(position, bits) for those at positions from `begin` to `end`. (Where the last call ended is not kept:
-    // registers are scarce, outliers few.)
+    // Calls use(position, bits) for the outliers at positions from `begin` to `end` - 1. (It does not remember where
+    // the last call ended: registers are scarce, outliers few.)
     template <class Use>
     __device__ void within(std::uint32_t begin, std::uint32_t end, const Use& use) const {
         std::uint32_t low = 0, high = count_;

@@ -1,5 +1,5 @@
-// Lorenzo prediction of a tile by a thread block, from the field to codes (paper, section 3.1.2; docs/reference/format.md,
-// section 5): of any shape here, of a known one in lorenzo_columns.cuh.
+// Lorenzo prediction of a tile by a thread block, from the field to codes (paper, section 3.1.2;
+// docs/reference/format.md, section 5): tiles of any shape here, of a known shape in lorenzo_columns.cuh.
 #pragma once
 
 #include "lorenzo_columns.cuh"
@@ -7,7 +7,7 @@
 
 namespace cusz::cuda {
 
-// Differences along x, y and z around one position, modulo the width of Int: the codes of every Lorenzo predictor.
+// Differences along x, y and z around one position, with wraparound: the codes of 0-D to 3-D Lorenzo.
 template <class T>
 class Differences {
     using Int = typename Traits<T>::Int;
@@ -128,7 +128,7 @@ __device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t max_dimens
     return dimension;
 }
 
-// Field to tile: codes, outliers, missing values and anchor. Ends with a barrier unless all values are special.
+// From the field to codes, unpredictable and missing values, and anchor. Ends with a barrier unless all are special.
 template <class T>
 __device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t max_dimensions, const T* field,
                              TileMemory<T>& tile) {
@@ -137,7 +137,7 @@ __device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t max_di
     return {false, false, found.has_missing, true, postquant(tile, max_dimensions, found.has_missing)};
 }
 
-// As above, of a tile of a known shape: to codes in registers.
+// As above, for a tile of a known shape, with its codes in registers.
 template <TileShape shape, class T>
 __device__ Predicted predict(const Quantiser<T>& quantiser, const T* field, ColumnMemory<T>& tile,
                              Array<typename Traits<T>::Bits, max_tile_values>& exchange,

@@ -1,5 +1,5 @@
-// Prequantisation of a tile's values to integers, by a thread block, and integers to values (paper, sections 3.1.2 and
-// 3.3). docs/reference/format.md, section 4.
+// Prequantisation: a thread block turns a tile's values into integers, and integers into values (paper, sections 3.1.2
+// and 3.3). docs/reference/format.md, section 4.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +50,8 @@ __device__ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
     return v;
 }
 
-// The position from which a missing value takes its q, searching back along its row and then from row to row
-// (docs/reference/format.md, section 4); or nowhere.
+// The position from which a missing value takes its q, or nowhere. The search goes back along the row and then from row
+// to row (docs/reference/format.md, section 4).
 inline constexpr std::uint32_t nowhere = UINT32_MAX;
 
 template <class T>
@@ -86,7 +86,7 @@ struct Prequantised {
     bool has_missing, all_special;
 };
 
-// Field to tile.value (u = q - anchor), anchor, missing values and unpredictable values. Ends with a barrier.
+// From the field to tile.value (u = q - anchor), anchor, missing and unpredictable values. Ends with a barrier.
 template <class T>
 __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, TileMemory<T>& tile) {
     using Int = typename Traits<T>::Int;
@@ -150,7 +150,7 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
     return found;
 }
 
-// Replaces tile.value at every position by the result of `next`. Ends with a barrier.
+// Replaces tile.value at every position with the result of `next`. Ends with a barrier.
 template <class T, class Next>
 __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
     typename Traits<T>::Int made[values_of_thread];
@@ -170,8 +170,8 @@ __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
 
 // The result of prediction, the same for every thread.
 struct Predicted {
-    bool plain;                                       // of a known shape, not clipped, and every value has a code
-    bool all_special, has_missing, has_unpredictable; // whether some may be
+    bool plain;                                       // as in QuantisedColumns; false for a tile of any shape
+    bool all_special, has_missing, has_unpredictable; // has_unpredictable: some may be
     std::uint32_t predictor;
 };
 

@@ -1,4 +1,4 @@
-// Decompression: one warp, one tile at a time.
+// Decompression: each warp decodes one tile at a time.
 #include <algorithm>
 
 #include "archive/checksum.hpp"
@@ -73,7 +73,7 @@ struct DecompressMemory {
 
     TableMemory table;
     Array<OfWarp, decode_warps<T, shape>> warp;
-    Array<std::uint64_t, decode_warps<T, shape>> checksum; // of each warp's tiles; of its first lane
+    Array<std::uint64_t, decode_warps<T, shape>> checksum; // of each warp's tiles; for its first lane
 };
 
 template <class T, TileShape shape>
@@ -121,7 +121,7 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
 
 template <class T>
 void decompress_tiles(const DecompressArguments<T>& a, cudaStream_t stream) {
-    // The kernels for known shapes have the table in shared memory.
+    // The kernels for known shapes need the table in shared memory.
     const TileShape of_tiles = fits_shared_memory(a.table) ? a.batch.tiling.shape() : TileShape::any;
     with_shape(of_tiles, [&]<TileShape shape>(Shape<shape>) {
         const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T, shape> - 1) / decode_warps<T, shape>;

@@ -27,7 +27,7 @@ struct PayloadHead {
     std::uint32_t n_out_of_range = 0, n_unpredictable = 0;
 };
 
-// Reads it; if the tile is not coded, stores its values instead. `coded` says which.
+// Reads the head, or stores the tile's values if it is not coded. `coded` says which.
 template <class T>
 __device__ TileError read_head(PayloadReader& words, const TileBox& box, const Quantiser<T>& quantiser, T* field,
                                PayloadHead<T>& head, bool& coded) {
@@ -61,7 +61,7 @@ __device__ inline std::uint64_t read_mask(PayloadReader& words, std::uint32_t to
     return total < 64 && mask >> total != 0 ? 0 : mask;
 }
 
-// Takes the outliers, which end the payload. Their places are checked.
+// Takes the outliers, which end the payload, and checks their positions.
 template <class T>
 struct OutlierParts {
     std::uint32_t out_of_range_at, unpredictable_at;
@@ -90,7 +90,7 @@ __device__ void store_unpredictable(const PayloadReader& words, std::uint32_t at
             std::bit_cast<T>(read_value<T>(words, at + (count + 1) / 2 + i * each));
 }
 
-// Decodes memory.box, of a tile of this shape, from exactly n_words words. field: the batch's.
+// Decodes the tile at memory.box, which has this shape, from exactly n_words words. field: the batch's memory.
 template <TileShape shape, class T>
 __device__ TileError read_payload(const Quantiser<T>& quantiser, const DecodeTable& table, const std::uint32_t* payload,
                                   std::uint32_t n_words, RowMemory<T, shape>& memory, T* field) {
@@ -124,7 +124,7 @@ __device__ TileError read_payload(const Quantiser<T>& quantiser, const DecodeTab
     if (error == TileError::none) error = outliers.open(words, head, box.values());
     if (error != TileError::none) return error;
 
-    if (lane() == 0) { // not kept in registers until they are needed
+    if (lane() == 0) { // so that they take no registers until they are needed
         memory.unpredictable_at = outliers.unpredictable_at;
         memory.n_unpredictable = head.n_unpredictable;
         memory.has_codes = !header.is_all_zero;
@@ -156,7 +156,7 @@ __device__ TileError read_payload(const Quantiser<T>& quantiser, const DecodeTab
     return TileError::none;
 }
 
-// As above, of a tile of any shape.
+// As above, for a tile of any shape.
 template <class T>
 __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quantiser, const DecodeTable& table,
                                   const std::uint32_t* payload, std::uint32_t n_words, WarpMemory<T>& tile, T* field) {

@@ -1,5 +1,5 @@
-// Undoes Lorenzo prediction, by a warp (paper, section 3.3; docs/reference/format.md, section 5): partial sums along the
-// axes, in place. Of tiles of any shape; lorenzo_rows.cuh has those of a known one.
+// Undoes Lorenzo prediction, by a warp (paper, section 3.3; docs/reference/format.md, section 5): partial sums along
+// the axes, in place. For tiles of any shape; lorenzo_rows.cuh is for known shapes.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ __device__ void sum_columns(WarpMemory<T>& tile, bool has_missing) {
     const auto& edge = tile.box.edge;
     const std::uint32_t n = edge[0], plane = n * edge[1], volume = plane * edge[2];
     const std::uint32_t columns =
-        dimension == 1 && !has_missing ? 1 : n; // 1-D Lorenzo sums along x, save in the first column
+        dimension == 1 && !has_missing ? 1 : n; // 1-D Lorenzo sums along x, except in the first column
     for (std::uint32_t x = lane(); x < columns; x += warp_lanes) {
         std::uint32_t at = x;
         for (std::uint32_t w = 0; w < edge[3]; ++w)
@@ -78,7 +78,7 @@ __device__ void sum_columns(WarpMemory<T>& tile, bool has_missing) {
     __syncwarp();
 }
 
-// From codes, with out-of-range codes inserted, to the field's values; the special pattern at missing values.
+// Turns codes, with out-of-range codes inserted, into the field's values; the special pattern at missing values.
 template <class T>
 __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_missing, typename Traits<T>::Int anchor,
                         const Quantiser<T>& quantiser, T* field) {

@@ -1,4 +1,4 @@
-// The codes of one tile, read by a warp row by row as their symbols come, so that no tile is kept in memory. For the
+// A warp reads the codes of one tile row by row, as it decodes the symbols, so that no tile is kept in memory. For the
 // tile shapes that nearly all fields have; lorenzo_rows.cuh turns the codes into values.
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace cusz::cuda {
 
-// The codes of a tile, chunk by chunk. Each lane asks for its own in every chunk, in order.
+// These classes give the codes of a tile chunk by chunk. Each lane asks for its own code in every chunk, in order.
 
-// Where all values are coded and the tile is not clipped, lane x has the symbols of column x.
+// If all values are coded and the tile is not clipped, a lane's substream has the symbols of its own values.
 template <class T, bool missing>
 struct AllCodes {
     static constexpr bool may_be_missing = missing;
@@ -26,28 +26,28 @@ struct AllCodes {
     __device__ bool is_missing() const { return may_be_missing && decoder.reader.is_missing(); }
 };
 
-// Where some are not coded, or not there, the symbols are put into memory, as many as a chunk needs.
+// If some values are not coded, or the tile is clipped, symbols are decoded into memory as chunks need them.
 template <TileShape shape, class T>
 class SomeCodes {
     using U = typename Traits<T>::Bits;
 
 public:
     static constexpr bool may_be_missing = false;
-    static constexpr bool needs_registers = true; // few are left for what is done with the codes
+    static constexpr bool needs_registers = true; // leaves few for the reconstruction
 
     __device__ SomeCodes(SubstreamDecoder& decoder, const DecodeTable& table, const CodedRuns<shape>& coded,
                          std::uint32_t n_coded, RowMemory<T, shape>& memory)
         : decoder_(decoder), table_(table), coded_(coded), memory_(memory),
           own_end_(lane() < decoder.count() ? static_cast<int>(n_coded - lane()) : 0) {}
 
-    // The code in chunk x of row (y, z), which is not clipped, of a tile without missing values; 0 if it is not coded.
+    // The code in chunk x of row (y, z) of a tile that is not clipped and has no missing values; 0 if it is not coded.
     __device__ U next(std::uint32_t x, std::uint32_t y, std::uint32_t z) {
-        // Of a box, two rows have the same mask.
+        // In a box, two rows share a mask.
         if (shape != TileShape::box || y % 2 == 0) lanes_ = __ballot_sync(whole_warp, coded_.is_coded(x, y, z));
         return static_cast<U>(static_cast<typename Traits<T>::Int>(take(lanes_, 0)));
     }
     __device__ bool is_missing() const { return false; }
-    // The code in a chunk of which these lanes have one, in memory's way of telling missing values; else `none`.
+    // This lane's code in a chunk in which `lanes` have one, or missing_code; `none` if this lane has none.
     __device__ std::int32_t take(std::uint32_t lanes, std::int32_t none) {
         const std::uint32_t end = rank_ + static_cast<std::uint32_t>(__popc(lanes));
         while (decoded_ < end) decode();
@@ -62,7 +62,7 @@ public:
     }
 
 private:
-    // One code of every substream.
+    // Decodes one code of every substream.
     __device__ void decode() {
         if (static_cast<int>(decoded_) < own_end_) {
             const std::int32_t code = decoder_.reader.next(table_);
@@ -75,11 +75,11 @@ private:
     const DecodeTable& table_;
     const CodedRuns<shape>& coded_;
     RowMemory<T, shape>& memory_;
-    const int own_end_; // this lane has codes as long as fewer are decoded
+    const int own_end_; // this lane has codes left while decoded_ is below this
     std::uint32_t rank_ = 0, decoded_ = 0, lanes_ = 0;
 };
 
-// Of any tile: some values may be missing, and some codes out of range.
+// For any tile: some values may be missing, and some codes out of range.
 template <TileShape shape, class T>
 class AnyCodes {
     using U = typename Traits<T>::Bits;
@@ -91,7 +91,7 @@ public:
           out_of_range_(out_of_range), edge_(memory.box.edge), is_all_(n_coded == max_tile_values),
           has_mask_(n_coded < memory.box.values()) {}
 
-    // A code, or that there is none as a value is missing.
+    // A code, or a mark that the value is missing.
     struct Code {
         U bits;
         bool missing;

@@ -55,7 +55,7 @@ template <class T>
 __device__ Significance find_significance(TileMemory<T>& tile, const Tiling& tiling) {
     const GroupGrid groups(tile.box.edge, tiling.group()), subgroups(tile.box.edge, tiling.subgroup());
     const std::uint32_t n = tile.box.values();
-    std::uint32_t in_groups = 0, zero_pairs = 0; // values in significant groups
+    std::uint32_t in_groups = 0, zero_pairs = 0; // in_groups: values in significant groups
     {
         const std::uint32_t g = threadIdx.x;
         bool significant = false;
@@ -111,9 +111,9 @@ __device__ Significance find_significance(TileMemory<T>& tile, const Tiling& til
     return {false, coarse, false, coarse ? in_groups : n};
 }
 
-// As above, of a tile of a known shape, by one warp: tile.significance, tile.group_mask, and by runs the subgroups of
-// significant groups and the significant ones. If not all values of a whole tile are coded, tile.coded then marks those
-// that are, with their ranks.
+// As above, for a tile of a known shape, by one warp: finds tile.significance, tile.group_mask, tile.candidates (the
+// subgroups of significant groups) and tile.significant. If there is a mask or the tile is clipped, tile.coded then
+// marks the values that are coded, with their ranks.
 template <TileShape shape, class T>
 __device__ void find_significance(ColumnMemory<T>& tile) {
     const Edges& edge = tile.box.edge;
@@ -137,7 +137,7 @@ __device__ void find_significance(ColumnMemory<T>& tile) {
         }
     }
     if (found.all_zero) found = {true, false, false, 0};
-    __syncwarp(); // all have read the chunks
+    __syncwarp(); // all lanes have read the chunks
     if (found.masked || n < max_tile_values) {
         coded.mark(tile.coded.word);
         __syncwarp();

@@ -1,4 +1,4 @@
-// Into how many substreams the symbols of a tile are divided (paper, section 3.3; docs/reference/format.md, section 6).
+// How many substreams a tile's symbols are divided into (paper, section 3.3; docs/reference/format.md, section 6).
 #pragma once
 
 #include <algorithm>

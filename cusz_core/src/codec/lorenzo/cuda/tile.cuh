@@ -10,7 +10,7 @@
 
 namespace cusz::cuda {
 
-// A block has 8 warps. Each takes a run of 512 values in tile order, and each of its lanes every 32nd of them, so that
+// A block has 8 warps. Each takes a run of 512 values in tile order, and each lane takes every 32nd of these, so that
 // loads are coalesced.
 inline constexpr std::uint32_t values_of_thread = max_tile_values / block_threads;
 inline constexpr std::uint32_t values_of_warp = values_of_thread * warp_lanes;
@@ -21,14 +21,14 @@ struct Significance {
     std::uint32_t n_coded;
 };
 
-// Bitmaps are in tile order; of a tile of a known shape as if it were not clipped.
+// Bitmaps are in tile order; for a tile of a known shape, as if it were not clipped.
 template <class T>
 struct TileState {
     using Int = typename Traits<T>::Int;
 
     TileBox box; // offset: in the batch's memory
     Int anchor;
-    std::uint32_t n_special; // missing values that are not stored as outliers, if any are missing
+    std::uint32_t n_special; // missing values that are not outliers; set if any are missing
     RankedBitmap unpredictable, out_of_range;
     RankedBitmap coded;    // first the values whose code is not 0, then those to be coded
     RankedBitmap subgroup; // those in significant groups
@@ -38,17 +38,17 @@ struct TileState {
     Array<std::uint64_t, block_warps> wide_partial;
 };
 
-// Of a tile of any shape, all of which is in shared memory.
+// For a tile of any shape, all of which is in shared memory.
 template <class T>
 struct TileMemory : TileState<T> {
     Bitmap missing;
     Array<typename Traits<T>::Int, max_tile_values> value; // u = q - anchor, then codes
 };
 
-// Of a tile of a known shape, whose values are in registers (columns.cuh).
+// For a tile of a known shape, whose values are in registers (columns.cuh).
 template <class T>
 struct ColumnMemory : TileState<T> {
-    // Of each warp's values: the q that missing values behind them may take, and the first one, if there is one.
+    // For each warp: the q that missing values of later warps may take, and its first q; has_*: whether there is one.
     Array<typename Traits<T>::Int, block_warps> last_q, first_q;
     Array<bool, block_warps> has_last, has_first;
     Array<std::uint32_t, warp_lanes> candidates, significant; // subgroups, by runs (CodedRuns)
@@ -67,14 +67,14 @@ struct WarpMemory {
     RankedBitmap coded, subgroup;
 };
 
-// What a warp keeps of a tile of a known shape that it decodes row by row (rows.cuh).
+// A warp's working memory when it decodes a tile of a known shape row by row (rows.cuh).
 inline constexpr std::uint32_t codes_ahead = 2 * warp_lanes;
 template <class T, TileShape shape>
 struct RowMemory {
     TileBox box; // offset: in the batch's memory
     std::uint32_t unpredictable_at, n_unpredictable;
     bool has_codes, has_missing;
-    Array<std::int32_t, codes_ahead> code; // decoded ones, by their number modulo the array's length
+    Array<std::int32_t, codes_ahead> code; // decoded codes: code i is at i modulo the array's length
 };
 template <class T>
 struct RowMemory<T, TileShape::box> {
@@ -84,7 +84,7 @@ struct RowMemory<T, TileShape::box> {
     std::uint32_t unpredictable_at, n_unpredictable;
     bool has_codes, has_missing;
     Array<std::int32_t, codes_ahead> code;
-    // Of the plane before: differences along x, and sums that undo second-order differences.
+    // Of the previous plane: differences along x, and sums that undo second-order differences.
     Array<U, 16 * warp_lanes> difference, second;
 };
 
@@ -118,7 +118,7 @@ public:
     }
     __device__ std::uint32_t row_length() const { return edge_[0]; }
     __device__ std::uint32_t plane() const { return edge_[0] * edge_[1]; }
-    // Distance back to the value with the next lower coordinate; for z at z = 0, that along w (format.md, section
+    // Distance back to the value with the next lower coordinate; at z = 0, back_z() goes along w (format.md, section
     // 5). 0: there is none in the tile.
     __device__ std::uint32_t back_x() const { return x > 0 ? 1 : 0; }
     __device__ std::uint32_t back_y() const { return y > 0 ? row_length() : 0; }

@@ -1,4 +1,4 @@
-// Compression: one block, one tile at a time.
+// Compression: each block encodes one tile at a time.
 #include "launches.cuh"
 #include "writing.cuh"
 
@@ -8,7 +8,7 @@ template <class T, TileShape shape>
 struct CompressMemory {
     std::conditional_t<shape == TileShape::any, TileMemory<T>, ColumnMemory<T>> tile;
     PayloadMemory<T> payload;
-    CompressResult totals; // of the block; of the first thread
+    CompressResult totals; // of the block; for the first thread
     std::uint64_t ticket, place;
 };
 

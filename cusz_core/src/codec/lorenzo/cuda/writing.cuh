@@ -14,12 +14,12 @@ namespace cusz::cuda {
 
 // A tile ready to be coded, the same for every thread.
 struct PreparedTile {
-    bool all_special, has_missing, has_out_of_range, has_unpredictable; // the last two: whether their bitmaps are made
+    bool all_special, has_missing, has_out_of_range, has_unpredictable; // the last two: whether the bitmaps are set
     std::uint32_t predictor;
     Significance significance;
 };
 
-// What is coded at a position: a code in the alphabet, 0 in place of an out-of-range code, or missing_code.
+// What is coded at a position: a code in the alphabet, 0 for an out-of-range code, or missing_code.
 template <class T>
 __device__ std::int32_t code_to_encode(const TileMemory<T>& tile, bool has_missing, std::uint32_t position) {
     if (has_missing && tile.missing.test(position)) return missing_code;
@@ -83,8 +83,8 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     return {false, has_missing, true, true, predicted.predictor, significance};
 }
 
-// Of a tile of a known shape: marks in tile.coded the values whose code is not 0, and if any is out of range, which
-// it returns, those. Ends with a barrier in front of the latter.
+// For a tile of a known shape: marks nonzero codes in tile.coded. Returns whether any code is out of range; if so, it
+// marks those in tile.out_of_range. There is a barrier between the two, and none after the second.
 template <TileShape shape, class T>
 __device__ bool find_nonzero(ColumnMemory<T>& tile, std::uint32_t reach,
                              const typename Traits<T>::Bits (&code)[values_of_thread]) {
@@ -92,7 +92,7 @@ __device__ bool find_nonzero(ColumnMemory<T>& tile, std::uint32_t reach,
     using U = typename Traits<T>::Bits;
     const auto is_beyond = [&](std::uint32_t k) { return code[k] + (reach - 1) > 2 * U{reach} - 2; };
     bool any_beyond = false;
-    std::uint32_t chunk = 0; // this lane's one of the warp's
+    std::uint32_t chunk = 0; // of the warp's chunks, the one that this lane stores
     for_column([&](std::uint32_t k) {
         any_beyond = any_beyond || is_beyond(k);
         const std::uint32_t bits = __ballot_sync(whole_warp, code[k] != 0);
@@ -107,7 +107,7 @@ __device__ bool find_nonzero(ColumnMemory<T>& tile, std::uint32_t reach,
     return true;
 }
 
-// As above, of a tile of a known shape, whose codes are in `code`.
+// As prepare() above, for a tile of a known shape; puts its codes into `code`.
 template <TileShape shape, class T>
 __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& state, std::uint32_t reach,
                                 std::uint64_t number, const T* field, ColumnMemory<T>& tile,
@@ -148,14 +148,14 @@ struct PayloadMemory {
     alignas(8) Array<std::uint32_t, 1 + max_tile_values * words_of<T>> word;
     EncoderMemory encoder;
 
-    // Before that, what warps exchange (lorenzo_columns.cuh).
+    // Before that, the memory through which warps exchange values (lorenzo_columns.cuh).
     using Bits = typename Traits<T>::Bits;
     __device__ Array<Bits, max_tile_values>& exchange() {
         return *reinterpret_cast<Array<Bits, max_tile_values>*>(word.item);
     }
 };
 
-// An outlier of a payload: its position, and its value after all positions.
+// Writes one outlier to a payload: its position, and its value, which comes after all positions.
 template <class Words, class Value>
 __device__ void write_outlier(Words& words, std::uint32_t begin, std::uint32_t count, std::uint32_t rank,
                               std::uint32_t position, Value value) {
@@ -179,7 +179,7 @@ struct CodesInMemory {
     __device__ std::uint32_t groups() const { return GroupGrid(tile.box.edge, tiling.group()).total(); }
     __device__ std::uint32_t fine_bits() const { return tile.subgroup.count; }
 
-    // The codes of this thread's symbols. words: for coded values, in order.
+    // The codes of this thread's symbols. words: scratch memory for the coded values, in order.
     template <class Symbols, class Words>
     __device__ void take_codes(const Symbols& symbols, Words& words, std::uint32_t (&code)[values_of_thread]) const {
         const bool masked = prepared.significance.masked;
@@ -220,7 +220,7 @@ private:
     }
 };
 
-// The same from a tile of a known shape, with its codes in registers.
+// The same for a tile of a known shape, with its codes in registers.
 template <TileShape shape, class T>
 struct CodesInColumns {
     using C = Column<shape>;
@@ -288,7 +288,7 @@ struct WrittenTile {
 };
 
 // Builds the payload of a prepared tile in memory.word. codes: CodesInMemory or CodesInColumns. All threads call
-// `announce` with its length as soon as that is known. Ends with a barrier.
+// `announce` with the payload's length as soon as it is known. Ends with a barrier.
 template <class T, class Codes, class Announce>
 __device__ WrittenTile write_payload(const EncodeTables& tables, const PreparedTile& prepared, const TileState<T>& tile,
                                      const Codes& codes, PayloadMemory<T>& memory, const Announce& announce) {

@@ -1,4 +1,4 @@
-// How a field is interpolated: tried on parts of it (section 11).
+// Chooses how a field is interpolated, by trials on parts of it (section 11).
 #pragma once
 
 #include <algorithm>
@@ -16,15 +16,15 @@
 
 namespace cusz::cpu {
 
-// The largest part of a field that is tried. Fields below it are small: one trial costs them as much as coding them.
+// The max size of a box, in values. Smaller fields count as small: a trial takes a large part of the time to code them.
 inline constexpr std::uint64_t max_box_values = 32768;
 
-// Parts of a field, of about the same shape: what a choice is tried on.
+// Boxes of a field, all of one shape, on which choices are tried.
 class SampleBoxes {
 public:
     explicit SampleBoxes(const Layout& layout) {
         extent_ = extents_of(layout.ndim, layout.shape.data());
-        // Small fields are tried whole; of others a sixteenth, of large ones less.
+        // Fields of up to 4096 values are tried whole; of others a sixteenth, but at least 4096 values.
         const std::uint64_t most = std::clamp<std::uint64_t>(layout.values / 16, 4096, max_box_values);
         for (bool grown = true; grown;) {
             grown = false;
@@ -35,13 +35,13 @@ public:
                 grown = true;
             }
         }
-        // Of odd extents: points at the borders are in the next coarser lattice, as inside the field.
+        // Odd extents, so that points at the borders are in the next coarser lattice, as they are inside the field.
         for (std::size_t a = 0; a < 4; ++a)
             if (edge_[a] > 8 && edge_[a] < extent_[a]) --edge_[a];
         std::uint64_t places = 1;
         for (std::size_t a = 0; a < 4; ++a) places *= extent_[a] / edge_[a];
         number_ = std::min(std::clamp<std::uint64_t>(layout.values / (32 * max_box_values), 1, 8), places);
-        // Of fields that one is to stand for, several are looked at, up to half of them.
+        // If one box is to stand for the field, it is picked from several, with at most half of the field's values.
         candidates_ =
             number_ > 1 ? number_ : std::min(std::clamp<std::uint64_t>(layout.values / (2 * values()), 1, 4), places);
         for (std::uint64_t j = 0; j < candidates_; ++j) {
@@ -60,13 +60,13 @@ public:
     }
 
     bool are_whole(const Layout& field) const { return number_ == 1 && values() == field.values; }
-    std::uint64_t values() const { return edge_[0] * edge_[1] * edge_[2] * edge_[3]; } // of one
+    std::uint64_t values() const { return edge_[0] * edge_[1] * edge_[2] * edge_[3]; } // of one box
     std::uint64_t number() const { return number_; }
     Layout layout(cusz_dtype dtype) const {
         const std::uint64_t shape[] = {edge_[3], edge_[2], edge_[1], edge_[0]};
         return {dtype, 4, shape};
     }
-    // One after the other. front: of the field.
+    // Returns the values of the boxes, one box after another. front: the field's.
     template <class T>
     const T* read(const FieldCoder<T>& engine, v2::Front front, const BoxReader& read, Buffer& memory) {
         const T* const given = static_cast<const T*>(read(boxes_));
@@ -85,17 +85,17 @@ public:
     }
 
 private:
-    // The box whose costs are closest to the mean of all candidates', or, if some are far from it, the two whose mean is.
+    // The box with costs closest to the mean of all candidates, or, if some are far from it, the two whose mean is.
     template <class T>
     const T* typical_of(T* all, const std::vector<std::uint64_t>& costs) {
         const std::uint64_t n = costs.size(), sum = std::accumulate(costs.begin(), costs.end(), std::uint64_t{0});
-        const auto apart = [=](std::uint64_t cost, std::uint64_t of_boxes = 1) { // n times
+        const auto apart = [=](std::uint64_t cost, std::uint64_t of_boxes = 1) { // times n
             return cost * n > sum * of_boxes ? cost * n - sum * of_boxes : sum * of_boxes - cost * n;
         };
         const auto [nearest, farthest] =
             std::ranges::minmax_element(costs, {}, [&](std::uint64_t cost) { return apart(cost); });
         if (apart(*farthest) <= sum / 2) return all + static_cast<std::uint64_t>(nearest - costs.begin()) * values();
-        // Of four, the other two are as far from the mean: those are taken that differ more.
+        // Of four boxes, the other two are equally far from the mean: the two that differ more are taken.
         struct Pair {
             std::uint64_t apart, alike, first, second;
             auto operator<=>(const Pair&) const = default;
@@ -134,29 +134,29 @@ public:
         by_axis_ = engine_.curve_costs(of_box_, sample, boxes.number());
         for (const CurveCosts& of : by_axis_) costs_.add(of);
         is_linear_ = costs_.linear < costs_.cubic;
-        // Of small fields that straight lines are not best for, six points and codes nearly always are, and do not take
-        // long.
+        // If linear is not best for a small field, six points and codes nearly always are, and they do not take long
+        // there.
         best_ = with_curve(is_linear_  ? v2::Curve::linear
                            : is_small_ ? v2::Curve::six_points_and_codes
                                        : v2::Curve::cubic);
         take(best_, estimate(best_));
     }
 
-    // So far; what is tried later takes no more.
+    // The best so far; later trials can only lower its estimate.
     Choice chosen() const {
-        constexpr std::uint64_t of_head = 24, of_map = 200; // about
+        constexpr std::uint64_t of_head = 24, of_map = 200; // bytes, about
         const std::uint64_t of_units = scaled(of_best_.bits / 8, values_, boxes_.number() * boxes_.values());
         return {best_, of_head + of_units + (is_small_ ? 0 : std::min(of_map, of_units / 4))};
     }
-    // most: more bytes than this are too many, so that it does not matter how to interpolate if there are far more.
+    // most: a longer archive is not used, so nothing is tried if the estimate is far above this.
     Choice choose(std::uint64_t most) {
-        if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else see about axes
+        if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else leaving axes out may help
         if (of_best_.finest.n_active == 1) {
             attempt_linear();
             return chosen();
         }
-        // Smooth fields gain by smaller bounds for coarser lattices: of which points take few bits, or cost less than a
-        // fourth of one.
+        // Smooth fields gain by smaller bounds for coarser lattices: those that take less than 1/64 of their values'
+        // bits, or cost less than a fourth of a bit per point.
         if (of_best_.bits < boxes_.number() * boxes_.values() * 8 * sizeof(T) / 64 ||
             (!is_small_ && costs_.least() < costs_.points * CurveCosts::of_bit / 4)) {
             Interpolation how = best_;
@@ -181,7 +181,7 @@ private:
         of_best_ = its;
         if (is_whole_ && is_small_) engine_.keep(of_box_, best_, of_best_.preset);
     }
-    // Takes what saves more than one in `least` bits.
+    // Takes `how` if it saves more than one in `least` bits.
     bool attempt(const Interpolation& how, std::uint64_t least = any) {
         const Estimate other = estimate(how);
         if (other.bits + other.bits / least >= of_best_.bits) return false;
@@ -193,11 +193,11 @@ private:
         how.curve = static_cast<std::uint32_t>(curve);
         return how;
     }
-    void attempt_linear() { // what is left next to missing values is not known without coding it
+    void attempt_linear() { // costs next to missing values are only known by coding
         if (!is_linear_ && !costs_.tell_enough()) attempt(with_curve(v2::Curve::linear));
     }
 
-    // Of axes that lattice 0 may have: the one that it costs most to interpolate along, if that is far more than others.
+    // axes: a mask. Returns the axis that it costs most to interpolate along, if that is far above the cheapest one.
     std::optional<std::uint32_t> roughest_of(std::uint32_t axes, std::uint64_t quarters) const {
         constexpr std::uint64_t sixteenth = 2048 / 16; // of a bit
         const auto cost = [&](std::uint32_t a) { return by_axis_[a].least() / by_axis_[a].points; };
@@ -210,8 +210,8 @@ private:
         if (rough == 4 || cost(rough) * 4 <= cost(smooth) * quarters + 4 * sixteenth) return std::nullopt;
         return rough;
     }
-    // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis
-    // in its place or not.
+    // For layered fields: tries leaving out the roughest axis, in all lattices or only in the finest, with or without a
+    // fourth axis in its place.
     void leave_axes_out() {
         std::uint32_t left_out = 0;
         for (bool better = true; better;) {
@@ -221,7 +221,7 @@ private:
             const std::optional<std::uint32_t> roughest = roughest_of(active, is_small_ ? 8 : 6);
             if (!roughest || finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) return;
             left_out |= 1u << *roughest;
-            const std::uint64_t least = *roughest == 0 ? 20 : any; // rows of every second point take longer
+            const std::uint64_t least = *roughest == 0 ? 20 : any; // without the fastest axis rows are strided: slower
             const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
             better = attempt(with_axes(without, without), least);
             if (none_instead != without && finest.n_active == 3 && finest.extent[3] > 1)
@@ -240,9 +240,9 @@ private:
     const SampleBoxes& boxes_;
     const T* sample_;
     v2::Front of_box_;
-    bool is_small_, is_whole_; // the field; the sample
+    bool is_small_, is_whole_; // the field is small; the sample is all of it
     CostsByAxis by_axis_;
-    CurveCosts costs_; // of all axes
+    CurveCosts costs_; // sum over all axes
     bool is_linear_ = false;
     Interpolation best_;
     Estimate of_best_;

@@ -1,5 +1,5 @@
-// Contexts of a tile's points, from the coarser lattice and from codes (section 6). All is bytes, a class at a time: what
-// lies between its rows is worked through, too.
+// Finds the contexts of a tile's points from the coarser lattice and from codes (section 6). All arrays are bytes, and
+// each class is processed in one sweep, gaps between its rows included.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace cusz::cpu {
 
-// The context of a group by the sum of its values' weights.
+// The context of a group, by the sum of its values' weights.
 struct UnitGroupContexts {
     static constexpr std::uint32_t largest_sum = max_group_points * 14;
     std::array<std::uint8_t, largest_sum + 1> of_sum{};
@@ -28,7 +28,7 @@ inline constexpr UnitGroupContexts group_contexts_of_unit{};
 
 namespace CUSZ_ISA {
 
-// The number of bits of each byte, at most 7; or, for D, one more, if it is not 0.
+// The number of bits of each byte, or, for D, one more if the byte is not 0; at most 7.
 template <bool one_more>
 [[gnu::always_inline]] inline ByteLanes::Bytes bits_of_bytes(ByteLanes::Bytes v) {
     static constexpr std::array<std::uint8_t, 32> bits = [] {
@@ -46,7 +46,7 @@ template <bool one_more>
 
 typedef std::int8_t SignedBytes __attribute__((vector_size(ByteLanes::n)));
 
-// Magnitudes of a class from its codes; marks where they are missing.
+// Finds the magnitudes of a class from its codes; missing values get marks.
 template <class T>
 void find_magnitudes(const SplineTile<T>& tile, std::uint32_t c) {
     using L = ByteLanes;
@@ -73,14 +73,14 @@ void find_magnitudes(const SplineTile<T>& tile, std::uint32_t c) {
     return reinterpret_cast<ByteLanes::Bytes>(v > 127);
 }
 
-// Sums over three points along each active axis, in place; or whether one of them is missing.
+// Sums over three points along each active axis, in place; with or_bits, whether any of them is missing.
 template <bool or_bits, class T>
 void sum_around(const SplineTile<T>& tile, std::uint8_t* bytes) {
     using L = ByteLanes;
     const TileForm& form = *tile.form;
     std::size_t begin = 0, end = form.n_bytes - byte_room;
     for (std::uint32_t a = 0; a < form.n_active; ++a) {
-        // The sum of a position and the two behind it; those of all axes are moved into place at the end.
+        // A position and the two behind it; sums stay at the first of their points, where find_contexts_of reads them.
         const std::size_t step = form.byte_step[a];
         end -= std::min(end, 2 * step);
         for (std::size_t at = begin; at < end; at += L::n) {
@@ -90,7 +90,7 @@ void sum_around(const SplineTile<T>& tile, std::uint8_t* bytes) {
     }
 }
 
-// What contexts need of the coarser lattice, besides roughness.
+// Prepares what contexts need from the coarser lattice, besides roughness.
 template <class T>
 void prepare_contexts(const Lattice& lattice, SplineTile<T>& tile) {
     using L = ByteLanes;
@@ -109,7 +109,7 @@ void prepare_contexts(const Lattice& lattice, SplineTile<T>& tile) {
     std::memcpy(tile.around_missing, tile.coarse_missing, n);
     sum_around<false>(tile, tile.around);
     sum_around<true>(tile, tile.around_missing);
-    // Corners are missing or beyond the lattice. Those beyond the tile are at most one further.
+    // `gone`: missing or beyond the lattice. Corners lie at most one position beyond the tile.
     std::memset(tile.gone, 0xFF, n);
     const HalfBox known = known_box(lattice, tile, 0, 0, 1);
     for_rows_in(known, rows_of(tile.coarse_missing, form), rows_of(tile.gone, form),
@@ -118,7 +118,7 @@ void prepare_contexts(const Lattice& lattice, SplineTile<T>& tile) {
                 });
 }
 
-// Finds the contexts of class c. Arrays that are looked at are listed first, each from where the class's bytes begin.
+// Finds the contexts of class c. First lists the arrays to read, shifted so that each neighbour has the point's index.
 template <std::uint32_t n_odd, bool with_missing, class T>
 [[gnu::noinline]] void find_contexts_of(const SplineTile<T>& tile, std::uint32_t c) {
     using L = ByteLanes;
@@ -141,12 +141,12 @@ template <std::uint32_t n_odd, bool with_missing, class T>
         for (std::uint32_t o = 0; o < n_odd; ++o)
             if ((steps >> o & 1) == 0) rough[n_rough++] = tile.roughness[odd[o]] + away;
     }
-    // Of the points that differ by at most 1 along odd axes, those of a class with some of these axes.
+    // Points that differ by at most 1 along c's odd axes: those of the classes that are odd along only some of them.
     for (std::uint32_t parts = 1; parts + 1 < 1u << n_odd; ++parts) {
         std::uint32_t of = 0;
         for (std::uint32_t o = 0; o < n_odd; ++o) of |= (parts >> o & 1) << odd[o];
         for (std::uint32_t steps = 0; steps < 1u << n_odd; ++steps) {
-            if ((steps & parts) != 0) continue; // along the axes that are odd in both, no step
+            if ((steps & parts) != 0) continue; // no step along axes that are odd in both
             std::size_t away = 0;
             for (std::uint32_t o = 0; o < n_odd; ++o) away += (steps >> o & 1) * form.byte_step[odd[o]];
             touching[n_touching++] = tile.of_class(tile.magnitude, of) + away;
@@ -160,14 +160,14 @@ template <std::uint32_t n_odd, bool with_missing, class T>
         before_size[o] = tile.of_class(tile.magnitude, of);
         behind_size[o] = before_size[o] + step;
     }
-    std::size_t to_center = 0; // sums begin at the first of the points
+    std::size_t to_center = 0; // sums are at the first of their points
     for (std::uint32_t a = 0; a < form.n_active; ++a) to_center += form.byte_step[a];
     const std::uint8_t *const around = tile.around - to_center, *const around_missing = tile.around_missing - to_center;
     std::uint8_t* const context = tile.of_class(tile.context, c);
 
     const bool has_coarse_magnitudes = tile.has_coarse_magnitudes, has_missing_around = tile.has_missing_around;
     for (std::size_t at = form.first_byte; at < form.end_byte; at += L::n) {
-        Bytes sum{}, some{}, corners{}, all{}; // missing: some around, some corners, all of them
+        Bytes sum{}, some{}, corners{}, all{}; // missing: some around, some corners, all corners
         const auto add = [&](const std::uint8_t* from) {
             auto v = L::load(from + at);
             if constexpr (with_missing) {
@@ -242,7 +242,7 @@ void find_contexts(const SplineTile<T>& tile, std::uint32_t c) {
 
 static_assert(v2::n_places <= ByteTable::length); // tables are looked up by place
 
-// The sum of the weights of n values with these places; 64 of them can be read.
+// The sum of the weights of n values with these places. Reads 64 places, whatever n is.
 [[gnu::always_inline]] inline std::uint32_t sum_of_weights(const std::uint8_t* place, std::uint32_t n) {
     using L = ByteLanes;
     typename L::Bytes sums{};
@@ -250,7 +250,7 @@ static_assert(v2::n_places <= ByteTable::length); // tables are looked up by pla
         auto v = L::load(place + x);
         v = (v >> 3) + (v & 7);
         if (n < max_group_points) v &= L::first(n > x ? n - x : 0);
-        sums += v; // no more than 14 each
+        sums += v; // at most 14 each
     }
     return L::sum(sums);
 }
@@ -271,13 +271,13 @@ private:
     static_assert(max_group_points == 64);
 };
 
-// Bytes of a phase in coding order, and back: `to_order` of arrays by class, `in_order`.
+// Copies the bytes of a phase from arrays by class to coding order (`to_order`), or back.
 template <std::uint32_t length, bool to_order>
 [[gnu::always_inline]] inline void copy_runs(const std::vector<TileForm::Run>& runs, std::uint8_t* by_class,
                                              std::uint8_t* in_order) {
     for (const TileForm::Run& run : runs) {
         if constexpr (to_order)
-            std::memcpy(in_order, by_class + run.byte, length); // what is too much is written over
+            std::memcpy(in_order, by_class + run.byte, length); // the next run overwrites any excess
         else if (run.n == length)
             std::memcpy(by_class + run.byte, in_order, length);
         else
@@ -285,7 +285,7 @@ template <std::uint32_t length, bool to_order>
         in_order += run.n;
     }
 }
-// Of full tiles of three axes: rows are one of each of four groups' rows of four.
+// For full tiles of three axes: a row has one row of four bytes from each of four groups.
 template <bool to_order>
 void copy_full_3d(const TileForm& form, std::uint32_t phase, std::uint8_t* by_class, std::uint8_t* in_order) {
     for_classes_of(form, phase, [&](std::uint32_t c) {

@@ -1,4 +1,4 @@
-// What interpolating along lines would leave to be coded, about, without coding it: what a choice of curves begins with
+// Estimates, without coding, what interpolation along lines leaves to be coded: where the choice of a curve begins
 // (choice.hpp).
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Of a field in memory, with room for a vector behind it: extents from the fastest axis on. inv: 1 / (2 * bound). Every
-// point is looked at that has three others on both sides along an axis, but for those far off, next to missing values.
+// field: has room for a vector behind it. extent: from the fastest axis on. inv: 1 / (2 * bound). Counts every point
+// that has three others on both sides along an axis, except those with huge errors, which are next to missing values.
 template <class T>
 CostsByAxis curve_costs(const T* field, const Extents& extent, T inv) {
     using L = Lanes<T>;
@@ -33,7 +33,7 @@ CostsByAxis curve_costs(const T* field, const Extents& extent, T inv) {
                 const auto v = L::template load<Values>(at);
                 const Values near = L::template load<Values>(at - apart) + L::template load<Values>(at + apart),
                              next = L::template load<Values>(at - 3 * apart) + L::template load<Values>(at + 3 * apart);
-                // The logarithm of a number from 1 on is about what its bits say.
+                // The bits of a number >= 1 approximate its logarithm.
                 const auto bits_of = [&](Values error) { return L::absolute(error) * inv + T(1); };
                 const Values of_straight = bits_of(v - near * T(0.5)),
                              of_cubic = bits_of(v - (near * T(9) - next) * T(0.0625));

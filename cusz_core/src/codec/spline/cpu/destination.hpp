@@ -1,4 +1,4 @@
-// A box of a lattice that is decoded, by the axes of the field or of that lattice.
+// Where a box of a lattice is decoded to, by the axes of the field or of that lattice.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace cusz::cpu {
 
-// Where decoded values go, by the axes of the lattice that is wanted, mostly the field: a box of it.
+// Where decoded values go: a box of the wanted lattice (mostly the field), by that lattice's axes.
 template <class T>
 struct Destination {
     T* field = nullptr;
     Extents start{}, count{}, stride{};
 };
 
-// A value, not finite and not special, of a coarser lattice: it is put in its place when all is decoded.
+// A value that is not finite and not special: it is put in its place when everything is decoded.
 struct Patch {
     Extents at; // in the field, by its axes
     std::uint64_t bits;
@@ -27,7 +27,7 @@ inline Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t
     return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
 }
 
-// layout: of the field.
+// layout: the field's.
 template <class T>
 Destination<T> destination_of(const Pyramid& pyramid, std::size_t lattice, const Layout& layout, const Selection& box) {
     Destination<T> destination;
@@ -43,7 +43,7 @@ Destination<T> destination_of(const Pyramid& pyramid, std::size_t lattice, const
     return destination;
 }
 
-// Puts a value of a lattice, or of a coarser one, in its place, if the box has that.
+// Puts a value of a lattice, or of a coarser one, in its place, if that is in the box.
 template <class T>
 void put(const Patch& patch, const Pyramid& pyramid, std::size_t lattice, const Layout& layout, const Selection& box) {
     const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),

@@ -1,4 +1,4 @@
-// The spline codec on the CPU: constant fields, and those that field_coder.hpp codes.
+// The spline codec on the CPU: constant fields are coded here, others by field_coder.hpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -16,7 +16,7 @@ namespace cusz::cpu {
 
 namespace {
 
-// How many of the values a field begins with are the same.
+// How many values, from the first on, have the same bits as the first.
 template <class T>
 std::uint64_t n_same(const T* field, std::uint64_t n) {
     const auto first = bits_of(field[0]);
@@ -74,7 +74,7 @@ public:
 
 private:
     // If the predictor is not settled, another codec's archive may be shorter. This one's estimate is about a hundredth
-    // too high, as boxes have more borders than the field.
+    // too high because boxes have more borders than the field.
     template <class T>
     bool choose_as(FieldCoder<T>& engine, std::unique_ptr<Tile<T>>& tile, const Layout& layout, Coding& coding,
                    const BoxReader& read) {
@@ -132,7 +132,7 @@ private:
     }
 
     Buffer sample_;
-    std::unique_ptr<Tile<float>> lorenzo_f32_; // of a sample
+    std::unique_ptr<Tile<float>> lorenzo_f32_; // to estimate from a sample
     std::unique_ptr<Tile<double>> lorenzo_f64_;
     FieldCoder<float> f32_{kernels()};
     FieldCoder<double> f64_{kernels()};

@@ -14,8 +14,8 @@ namespace cusz::cpu {
 
 namespace {
 
-// Of lattices from 1 on, the values their arrays take: rows are a little longer than extents, so that neighbouring
-// ones do not compete for the same places in a cache.
+// Sets the strides of the arrays of lattices from 1 on, and returns their sizes in values. Rows are a little longer
+// than extents, so that neighbouring ones do not compete for the same places in a cache.
 std::vector<std::size_t> lay_out(Pyramid& pyramid) {
     constexpr std::uint64_t gap = lane_room;
     std::vector<std::size_t> sizes(pyramid.lattices.size());
@@ -48,7 +48,7 @@ std::size_t first_of_lattice(const std::vector<v2::Unit>& units, std::size_t u) 
     return u;
 }
 
-// A unit's payload, where a decoder may look behind it.
+// A unit's payload; copied to `memory` if it is not aligned or too close to the end for a decoder to read beyond it.
 template <class Opened>
 UnitToRead unit_of(const Opened& opened, std::size_t u, Buffer& memory) {
     const std::byte* const begin = opened.archive.data() + opened.first[u];
@@ -102,8 +102,8 @@ void FieldCoder<T>::make_workers(int threads) {
     if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
 }
 
-// Arrays for all lattices but the field; the top's are filled. Of those each needs only the next coarser one: every
-// second one has the same memory.
+// Makes arrays for the lattices from `from` on, and fills the top's. A lattice needs only the next coarser one, so
+// every second one has the same memory.
 template <class T>
 void FieldCoder<T>::make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from) {
     const std::size_t n = sizes.size();
@@ -179,7 +179,7 @@ typename FieldCoder<T>::Recorded FieldCoder<T>::record(const Field& coded, const
     return recorded;
 }
 
-// Counts what is recorded, and tiles of lattice 0 that are coded for it.
+// Counts what is recorded; if lattice 0 is not, also codes a sample of its tiles and counts these.
 template <class T>
 void FieldCoder<T>::count(const Field& coded, std::size_t n_recorded, const Sample& sample, const T* field,
                           int threads) {
@@ -371,7 +371,7 @@ void FieldCoder<T>::decompress(std::span<const std::byte> prefix, std::size_t ar
     if (box.field == nullptr) return;
 
     for (UnitWorker<T>& each : workers_) each.patches.clear();
-    // Without arrays, the lattice goes to the destination.
+    // The lattice itself gets no arrays, so it goes to the destination.
     make_arrays(opened.coded.sizes, top_bits, opened.coded.coder.quantiser[0].special, lattice + 1);
     set_model(v2::model_of_preset(pyramid.lattices[0].n_active, opened.head.preset));
     const std::vector<bool> wanted =
@@ -499,8 +499,8 @@ void FieldCoder<T>::verify(const Opened& opened, std::size_t lattice, int thread
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
 }
 
-// Units with tiles that meet a box of a lattice, or that those are predicted from. A unit's tiles are decoded one after
-// the other, so all of them are.
+// Units with tiles that meet a box of a lattice, or from which wanted units are predicted. A wanted unit is decoded
+// with all of its tiles, one after another.
 template <class T>
 std::vector<bool> FieldCoder<T>::wanted_units(const Pyramid& pyramid, std::size_t finest,
                                               const std::vector<v2::Unit>& units, const Layout& layout,
@@ -512,7 +512,7 @@ std::vector<bool> FieldCoder<T>::wanted_units(const Pyramid& pyramid, std::size_
     for (std::size_t j = 0; j < 4; ++j) is_whole = is_whole && count[all.axis[j]] == all.extent[j];
     if (is_whole) return wanted;
     const std::uint64_t before = is_wide ? 2 : 1, behind = before + 1;
-    std::vector<bool> tiles; // of the lattice that are wanted
+    std::vector<bool> tiles; // those of the lattice that are wanted
     std::vector<bool> next;
     const auto mark = [](const Lattice& lattice, const Extents& begin, const Extents& end, std::vector<bool>& of) {
         Extents first{}, last{}; // tiles, by the lattice's axes

@@ -1,5 +1,5 @@
-// Fields to archives of the spline codec and back: lattices one after another, the units of each distributed over threads.
-// The bytes do not depend on the number of threads. Sections, here and in the other files, are those of format_v2.md.
+// Turns fields into archives of the spline codec and back, one lattice after another; its units are distributed over
+// threads. The bytes do not depend on the number of threads. Sections, in all files here, are those of format_v2.md.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct UnitWorker {
     std::array<SplineTile<T>, units_at_once> tiles;
     UnitRecord record;
     UnitRoom room;
-    std::array<Buffer, units_at_once> payloads; // that are read, with room behind them
+    std::array<Buffer, units_at_once> payloads; // copies of those that are read, with room behind them
     std::vector<Patch> patches;
 
     UnitMemory<T> memory() { return {forms, tiles}; }
@@ -42,25 +42,24 @@ class FieldCoder {
 public:
     explicit FieldCoder(const Kernels& kernels) : kernels_(kernels) {}
 
-    // How often values were predicted for archives: those of fields, and those of them that were predicted again to
-    // choose a model.
+    // How many values were predicted for the last archive, and how many of them once more to choose a model.
     struct Passes {
         std::uint64_t values = 0, again = 0;
     };
     const Passes& passes() const { return passes_; }
 
-    // What a field would be coded with.
+    // How long a field's units would be, and what they would be coded with.
     struct Estimate {
-        std::uint64_t bits = 0;   // of its units, about
-        std::uint32_t preset = 0; // without a map
+        std::uint64_t bits = 0;   // of the units, about
+        std::uint32_t preset = 0; // if it was chosen without a map
         Lattice finest{};
     };
-    // Of n fields, one after the other, that are parts of a larger one, or it is the only one.
+    // Estimates n fields, one after another in memory: parts of a larger field, or the only one.
     Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n, bool has_map);
-    // What is left of such fields by straight lines and by cubics, by the layout's axes, the fastest first.
+    // What linear and cubic interpolation leave of such fields, by the layout's axes, the fastest first.
     CostsByAxis curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const;
-    // Keeps how the last one was coded, if it has but one unit and no map: then the next call of compress(), for it with
-    // the same interpolation, need not code it again.
+    // Keeps how the last estimated field was coded; it must be one unit without a map. The next call of compress(), for
+    // this field with the same interpolation, then need not code it again.
     void keep(const v2::Front& front, const Interpolation& how, std::uint32_t preset) {
         std::swap(kept_.record, worker(0).record);
         kept_.n_values = front.layout.values;
@@ -72,14 +71,14 @@ public:
     // A field as it is coded.
     struct Field {
         Pyramid pyramid;
-        std::vector<std::size_t> sizes; // of the arrays of lattices from 1 on
+        std::vector<std::size_t> sizes; // of the arrays of lattices from 1 on, in values
         std::vector<v2::Unit> units;
         PyramidCoder<T> coder;
 
         Field(const v2::Front& front, const Interpolation& how, const T* end);
         Field(const Field&) = delete;
     };
-    // An archive, or its first bytes, and where its units begin and the last one ends.
+    // An archive, or its first bytes. first: where each unit begins, and where the last one ends.
     struct Opened {
         std::span<const std::byte> archive;
         const v2::Front& front;
@@ -88,39 +87,39 @@ public:
         Field coded;
         std::vector<std::size_t> first;
 
-        // Its head has been verified. Throws CORRUPT.
+        // The head must have been verified. Throws CORRUPT.
         Opened(std::span<const std::byte> whole, const v2::Front& its_front, std::size_t front_bytes)
             : Opened(whole, whole.size(), its_front, front_bytes) {}
-        // archive_bytes: of all of it.
+        // archive_bytes: of the whole archive.
         Opened(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& its_front,
                std::size_t front_bytes);
-        // The lattice whose points those of unit 0 are, which others are decoded from.
+        // The finest lattice of unit 0, from which the other units are decoded.
         std::size_t first_lattice() const { return coded.units[0].lattice; }
     };
 
-    // The archive of a field that is not empty nor constant, whose bound front.e may be. Returns its length; nothing if
-    // it is more than `capacity` bytes. front: counters are set.
+    // Compresses a field that is neither empty nor constant, with the bound front.e, which has to be legal for it.
+    // Returns the archive's length, or nothing if that exceeds `capacity` bytes. Sets the counters of `front`.
     std::optional<std::size_t> compress(v2::Front front, const Interpolation& how, const T* field, int threads,
                                         std::byte* target, std::uint64_t capacity);
 
-    // Decodes a box of a lattice that is not coarser than those of unit 0, of an archive whose head has been verified;
-    // without memory for it, the checksums of the lattices that are needed are verified, and no more. prefix: as much of
+    // Verifies the checksums of the lattices that are needed, and decodes a box of a lattice that is not coarser than
+    // any of unit 0; without memory for the box, only verifies. The head must have been verified. prefix: as much of
     // the archive as is needed. Throws CORRUPT.
     void decompress(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& front,
                     std::size_t front_bytes, int threads, std::size_t lattice, const Selection& box);
 
-    // Decodes unit 0 alone, so that others can be decoded elsewhere.
+    // Decodes only unit 0, so that the others can be decoded elsewhere.
     struct FirstUnit {
-        LatticeArrays<T> lattice; // its first one
+        LatticeArrays<T> lattice; // the finest one of unit 0
         const UnitModel& model;
         std::span<const Patch> patches;
     };
     FirstUnit decompress_first(const Opened& opened);
 
-    // Codes unit 0 alone, of a field whose other units are coded elsewhere: first its lattices, from the points of the
-    // first one, one after another by the field's axes. Returns what other lattices are predicted from.
+    // Codes only unit 0 of a field whose other units are coded elsewhere. First its lattices. points: of the finest of
+    // them, without gaps, in the field's order of axes. Returns what the other lattices are predicted from.
     LatticeArrays<T> code_first(Field& coded, const T* points);
-    // Then its payload, when others are counted.
+    // Then its payload, once the other units are counted.
     struct WrittenFirst {
         v2::Model model;
         const UnitModel& tables;
@@ -134,26 +133,26 @@ public:
     void release_scratch();
 
 private:
-    // Units that are recorded before their tables are known: all but those of lattice 0, or these, too, if all of it is
-    // counted.
+    // Units that are recorded before their tables are known: all, or all but those of lattice 0 if that is counted from
+    // a sample.
     struct Recorded {
         std::size_t n;
-        bool is_kept; // as it was coded for a choice
+        bool is_kept; // the record is what a choice has kept
     };
     struct Written {
-        std::vector<std::uint16_t> payload; // of a unit, if it is not in its place yet
+        std::vector<std::uint16_t> payload; // of a unit, unless it is already in its place
         std::uint64_t n_special = 0, n_verbatim = 0;
         std::uint64_t sum = 0;
     };
-    // Where payloads are written to: one thread writes them behind room for the longest head, as long as they fit there;
-    // else they are kept until it is known where they belong.
+    // Where payloads go. A single thread writes them to `target`, behind room for the longest head, as long as they
+    // fit; otherwise they are kept until their places are known.
     struct Output {
         std::byte* target;
         std::uint64_t capacity;
         int threads;
         std::size_t first_payload;
         std::size_t in_target = 0; // bytes
-        bool is_in_order = true;   // all of them are there
+        bool is_in_order = true;   // all payloads so far are there
         std::atomic<std::uint64_t> all_bytes = 0;
         std::vector<Written> written; // by unit
 
@@ -162,7 +161,7 @@ private:
 
     UnitWorker<T>& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
     void make_workers(int threads);
-    // Made when they are first wanted.
+    // Allocated on first use.
     v2::Counts& counts() {
         if (!counts_) counts_ = std::make_unique<v2::Counts>();
         return *counts_;
@@ -171,7 +170,7 @@ private:
         if (!model_) model_ = std::make_unique<UnitModel>();
         model_->set(model);
     }
-    // from: of lattices from this one on.
+    // from: the first lattice that gets arrays.
     void make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from = 1);
     std::uint64_t weigh_units(const std::uint16_t* units, std::size_t n) const;
 
@@ -181,19 +180,19 @@ private:
     // Sets counts_.
     void count(const Field& coded, std::size_t n_recorded, const Sample& sample, const T* field, int threads);
     v2::Model choose_model(const Field& coded, bool is_kept) const;
-    // Sets payloads of `head` and what is `written`.
+    // Sets head.units and to.written.
     void write_units(const Field& coded, const Recorded& recorded, const std::vector<v2::MapSymbol>& map,
                      const T* field, v2::Head& head, Output& to);
-    // The length of the archive; nothing if it is too long.
+    // Returns the length of the archive, or nothing if it is too long.
     std::optional<std::size_t> assemble(v2::Front& front, v2::Head& head, const std::vector<v2::Unit>& units,
                                         const Output& output);
 
-    // Of lattices from this one on.
+    // Verifies the checksums of this lattice and of coarser ones.
     void verify(const Opened& opened, std::size_t lattice, int threads) const;
-    // Decodes units of a lattice, up to units_at_once of them.
+    // Decodes up to units_at_once units of one lattice.
     void read_units(const Opened& opened, std::span<const std::size_t> units, const Destination<T>& destination,
                     int thread);
-    // Those for a box of a lattice.
+    // The units that are needed for a box of a lattice.
     std::vector<bool> wanted_units(const Pyramid& pyramid, std::size_t lattice, const std::vector<v2::Unit>& units,
                                    const Layout& layout, const Selection& box, bool is_wide) const;
 
@@ -207,12 +206,12 @@ private:
     std::vector<UnitRecord> records_;
     std::unique_ptr<UnitModel> model_;
     std::vector<LatticeArrays<T>> arrays_;
-    Buffer lattices_; // of all lattices but the field, values to predict from and magnitudes
+    Buffer lattices_; // values to predict from and magnitudes, of all lattices but the field
     Passes passes_;
     std::unique_ptr<v2::Counts> counts_;
     struct {
         UnitRecord record;
-        std::uint64_t n_values = 0; // of the field; 0: none is kept
+        std::uint64_t n_values = 0; // of the field; 0: nothing is kept
         Interpolation how;
         std::uint32_t preset = 0;
     } kept_;

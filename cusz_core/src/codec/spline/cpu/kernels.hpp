@@ -20,23 +20,23 @@ struct PyramidCoder {
     const Pyramid& pyramid;
     std::vector<Quantiser<T>> quantiser; // by lattice
     v2::Curve curve;
-    const T* end; // behind the last of the values that are coded: memory may be read up to there
+    const T* end; // of the values that are coded: memory may be read up to here
 
     bool is_wide() const { return curve >= v2::Curve::six_points; }
     bool adds_codes() const { return curve == v2::Curve::six_points_and_codes; }
 };
 
-// A lattice's values to predict from and magnitudes, in arrays in the field's order of axes; null for lattice 0.
+// A lattice's values to predict from and magnitudes, in arrays in the field's order of axes; null if they are not kept.
 template <class T>
 struct LatticeArrays {
     T* value = nullptr;
     std::uint8_t* magnitude = nullptr;
 };
 
-// Throws CORRUPT. Not inline, so that no shared code is compiled for one instruction set.
+// Throws CORRUPT. Not inline, so that shared code is not compiled for one instruction set.
 [[noreturn]] void corrupt_unit(const char* what);
 
-// Calls use(i, number, j) for the tiles of a unit, numbered j: the lattice, and the tile's number in it.
+// Calls use(i, number, j) for the tiles of a unit: the lattice, the tile's number in it and its number in the unit.
 template <class Use>
 void for_tiles_of(const Pyramid& pyramid, const v2::Unit& unit, const Use& use) {
     std::size_t i = pyramid.n_coded() - 1;
@@ -47,36 +47,36 @@ void for_tiles_of(const Pyramid& pyramid, const v2::Unit& unit, const Use& use) 
     }
 }
 
-// Units of a lattice that are decoded side by side, since each one's codewords are a chain of dependent steps.
+// How many units of a lattice are decoded side by side, because a unit's codewords are a chain of dependent steps.
 inline constexpr std::size_t units_at_once = 2;
 
 // A thread's memory.
 template <class T>
 struct UnitMemory {
     TileForms& forms;
-    std::array<SplineTile<T>, units_at_once>& tiles; // the first is used for coding
+    std::array<SplineTile<T>, units_at_once>& tiles; // encoding uses the first
 };
 
-// A unit's payload that is read.
+// A unit's payload to be read.
 struct UnitToRead {
     const v2::Unit* unit;
-    const std::uint16_t* payload; // with room behind it for a decoder to look at
+    const std::uint16_t* payload; // with unit_margin readable behind it
     std::uint32_t n;              // units of length
     std::uint32_t log2_lanes;
     bool is_first;
 };
-// Units of length that a decoder may look at behind a payload.
+// How far behind a payload decoders may read, in units of length.
 inline constexpr std::size_t unit_margin = 64;
 
-// The map that unit 0 begins with.
+// What it takes to read the map that unit 0 begins with.
 struct MapToRead {
     std::uint32_t axes, preset, rows;
 };
 
-// What interpolating along an axis would leave to be coded: sums of the logarithms of errors, in 1/2048 bits, and of how
-// many points; others are next to missing values.
+// What interpolation along an axis leaves to be coded: sums of the logarithms of errors at `points`, in 1/2048 bits.
+// `others` are points next to missing values, which are not in the sums.
 struct CurveCosts {
-    static constexpr std::uint64_t of_bit = 2048; // parts
+    static constexpr std::uint64_t of_bit = 2048; // parts of a bit
     std::uint64_t linear = 0, cubic = 0, points = 0, others = 0;
 
     std::uint64_t least() const { return std::min(linear, cubic); }
@@ -92,18 +92,18 @@ using CostsByAxis = std::array<CurveCosts, 4>;
 
 template <class T>
 struct SplineKernels {
-    // Of a field's axes, the fastest first (curve_costs.hpp).
+    // By axis of the field, the fastest first (curve_costs.hpp).
     CostsByAxis (*curve_costs)(const T* field, const Extents& extent, T inv);
     // Predicts, quantises and records a tile of lattice i; its values to predict from and magnitudes go to `fine`.
-    // Returns whether some code is not 0, or a value missing.
+    // Returns whether any code is not 0 or any value is missing.
     bool (*code)(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
                  const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const UnitMemory<T>& memory,
                  UnitRecord& record);
-    // The payload of what was recorded, in `room`. map: of unit 0.
+    // Makes the payload of a record, in `room`. map: of unit 0.
     UnitPayload (*write)(const UnitRecord& record, const UnitModel& model, std::span<const v2::MapSymbol> map,
                          bool is_first, UnitRoom& room);
-    // Decodes one unit, or units_at_once of a lattice, to `arrays` or `destination`. map: of unit 0, if it has one, which
-    // sets the model. Throws CORRUPT.
+    // Decodes one unit, or units_at_once of a lattice, to `arrays` or, where they are null, to `destination`. map: of
+    // unit 0, if it has one; it sets the model. Throws CORRUPT.
     void (*read)(const PyramidCoder<T>& coder, std::span<const UnitToRead> units, const LatticeArrays<T>* arrays,
                  const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
                  std::vector<Patch>& patches);

@@ -1,4 +1,4 @@
-// What kernels_<isa>.cpp have of the spline codec.
+// The spline codec's part of kernels_<isa>.cpp.
 #pragma once
 
 #include "curve_costs.hpp"

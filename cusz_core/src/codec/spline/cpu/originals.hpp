@@ -1,4 +1,4 @@
-// Originals as they lie in the field, and what the vectors of a quantiser leave to be looked at one by one.
+// Loads originals from the field, and quantises single values that the vectorised quantiser leaves over.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Originals of a class's row from its value x on: as many as a vector holds, or what there is, and anything behind
-// it. line: of the tile's points, `step` apart in the field; odd: the class has every second one from 1 on.
+// A vector of originals of a class's row, from its value x on; behind the row's n values it may hold anything. line: of
+// the tile's points, `step` apart in the field. odd: the class has points 1, 3, ... of the line, else 0, 2, ...
 template <class T>
 [[gnu::always_inline]] inline typename Lanes<T>::Values originals(const T* line, std::size_t step, bool odd,
                                                                   std::uint32_t x, std::uint32_t n, const T* end) {
@@ -23,14 +23,14 @@ template <class T>
     const auto left = static_cast<std::size_t>(end - from);
     if (step == 1 && 2 * L::n <= left) return L::template every_second<1>(from, odd);
     if (step == 2 && 4 * L::n <= left) return L::template every_second<2>(from, odd);
-    // Built lane by lane, not in memory, from which a vector could only be loaded some time after its parts.
+    // Built lane by lane: a vector loaded from memory would have to wait for the stores of its parts.
     Values v{};
     const bool whole = x + L::n <= n;
     for (std::uint32_t i = 0; i < L::n; ++i) v[i] = from[(2 * (whole ? i : std::min(i, n - x - 1)) + odd) * step];
     return v;
 }
 
-// d against p (section 5): k and d', or a code of 0 and verbatim.
+// Quantises d against p (section 5): gives k and d', or code 0 and `verbatim`.
 template <class T>
 struct CodedValue {
     bool verbatim;

@@ -1,4 +1,4 @@
-// What tiles are predicted from, and predictions (sections 4 and 6).
+// Loads what tiles are predicted from, predicts, and finds roughness (sections 4 and 6).
 #pragma once
 
 #include <algorithm>
@@ -22,17 +22,17 @@ template <class Use>
         if (static_cast<std::uint32_t>(std::popcount(c)) == phase && form.rows[c].points() > 0) use(c);
 }
 
-// Half coordinates, relative to the tile, from begin to end along every axis.
+// A box of half coordinates relative to the tile, from begin to end along every axis.
 struct HalfBox {
     std::array<std::int64_t, 4> begin{}, end{};
 };
-// An array by half coordinates: where the origin is, and how far apart neighbours along each axis are.
+// An array indexed by half coordinates: where its origin is, and how far apart neighbours along each axis are.
 template <class V>
 struct RowsOf {
     V* origin;
     std::array<std::size_t, 4> stride;
 };
-// Values of a class, and bytes as a class has them.
+// For the values of a class, and for bytes in the layout of a class.
 template <class V>
 RowsOf<V> rows_of(V* values, const ClassRows& rows) {
     return {values + rows.first, rows.stride};
@@ -41,8 +41,8 @@ template <class V>
 RowsOf<V> rows_of(V* bytes, const TileForm& form) {
     return {bytes + form.first_byte, form.byte_step};
 }
-// Calls use(from, to) for the rows of a box in two arrays: where each row's point with x = 0 is. Both are taken by value:
-// what is stored might be a member of something else, as far as compilers know, which would be loaded for every row.
+// Calls use(from, to) for the rows of a box in two arrays, with pointers to each row's point at x = 0. Box and arrays
+// are copied: otherwise compilers must assume that stores may change them, and reload them for every row.
 template <class From, class To, class Use>
 [[gnu::always_inline]] inline void for_rows_in(const HalfBox& box, RowsOf<From> from, RowsOf<To> to, const Use& use) {
     const auto begin = box.begin, end = box.end;
@@ -57,13 +57,13 @@ template <class From, class To, class Use>
             for (std::int64_t n = end[1] - begin[1]; n > 0; --n, a += from.stride[1], b += to.stride[1]) use(a, b);
         }
 }
-// Where a row's point with x = 0 is.
+// The index of a row's point at x = 0.
 inline std::size_t row_at(const ClassRows& rows, std::int64_t y, std::int64_t z, std::int64_t w) {
     return rows.first + static_cast<std::size_t>(y) * rows.stride[1] + static_cast<std::size_t>(z) * rows.stride[2] +
            static_cast<std::size_t>(w) * rows.stride[3];
 }
 
-// A class's points that the lattice has, of those in the tile and up to so many before and behind it.
+// The box of a class's points that exist in the lattice: in the tile, and up to `before` and `behind` many around it.
 template <class T>
 HalfBox known_box(const Lattice& lattice, const SplineTile<T>& tile, std::uint32_t c, std::uint32_t before,
                   std::uint32_t behind) {
@@ -80,9 +80,9 @@ HalfBox known_box(const Lattice& lattice, const SplineTile<T>& tile, std::uint32
     return box;
 }
 
-// How a row goes on behind its border: from its last value, two or three, which lie `back` apart.
+// How a row continues beyond its border: from its last one, two or three values, which lie `back` apart.
 enum class Course { same, straight, curved };
-// Of a row, or of a vector of rows.
+// For one row, or for a vector of rows.
 template <Course course, class Values, class T>
 [[gnu::always_inline]] inline void continue_at(T* position, std::ptrdiff_t back) {
     const auto value = [=](std::ptrdiff_t steps) {
@@ -139,7 +139,7 @@ void continue_class(const Lattice& lattice, const SplineTile<T>& tile, T* values
     }
 }
 
-// Class 0 of a tile and what lies around it.
+// Loads class 0 of a tile and what lies around it.
 template <class T>
 void load_class_0(const Lattice& lattice, const LatticeArrays<T>& coarse, SplineTile<T>& tile) {
     const TileForm& form = *tile.form;
@@ -179,7 +179,7 @@ void load_class_0(const Lattice& lattice, const LatticeArrays<T>& coarse, Spline
                             for (std::uint32_t i = 0; i < lane_room && x + i < n_near; ++i)
                                 marks[i] = of[(first + x + i) * step];
                         marks &= first_lanes(n_near - x);
-                        store_marks(row + first + x, marks); // and zeros into rows that follow
+                        store_marks(row + first + x, marks); // and zeros into following rows
                         any |= marks;
                     }
                 });
@@ -192,9 +192,9 @@ void load_class_0(const Lattice& lattice, const LatticeArrays<T>& coarse, Spline
     if (tile.without != nullptr) std::copy(tile.value + rows.begin, tile.value + rows.end, tile.without + rows.begin);
 }
 
-// Predictions of n values. v: for each odd axis the value at h of the class without it, in whose memory neighbours along
-// the axis are `step` apart. six: by odd axis, whether there are six points to predict from; along the first axis from x
-// = begin to end, if that is one of them.
+// Predicts the values of a row from x to end. v: for each odd axis the value at h of the class without it, in whose
+// memory neighbours along the axis are `step` apart. six: by odd axis, whether there are six points to predict from;
+// if x is an odd axis, only from x = six.begin to six.end.
 struct SixPoints {
     bool of[3];
     std::int64_t begin, end;
@@ -242,7 +242,7 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
     }
 }
 
-// Predicts class c from `from`, in the tile and beyond it where later phases look. with_codes: besides from `without`.
+// Predicts class c in `values`, in the tile and beyond it where later phases look. with_codes: uses `without`, too.
 template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class T>
 [[gnu::noinline]] void predict_rows(const Lattice& lattice, const SplineTile<T>& tile, std::uint32_t c, T* values) {
     const TileForm& form = *tile.form;
@@ -275,7 +275,7 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
             const T* v[n_odd];
             for (std::uint32_t o = 0; o < n_odd; ++o) {
                 v[o] = values + row_at(*source[o], box.begin[1], z, w);
-                six.of[o] = axis[o] == 0 ? six_begin[0] < six_end[0] : is_six(2, z); // along axis 1, by row
+                six.of[o] = axis[o] == 0 ? six_begin[0] < six_end[0] : is_six(2, z); // along axis 1 it varies by row
             }
             std::size_t at = row_at(rows, box.begin[1], z, w);
             for (std::int64_t y = box.begin[1], y_end = box.end[1]; y < y_end; ++y) {
@@ -309,11 +309,11 @@ void predict_into(const Lattice& lattice, const SplineTile<T>& tile, std::uint32
     }
 }
 
-// Predicts class c, whose values are then predictions.
+// Predicts class c: its values are the predictions afterwards.
 template <class T>
 void predict(const PyramidCoder<T>& coder, const Lattice& lattice, SplineTile<T>& tile, std::uint32_t c) {
     if (!coder.adds_codes()) return predict_into<false>(lattice, tile, c, coder.curve, tile.value);
-    // What is predicted without codes, from what is predicted without codes.
+    // Predictions without codes are made from class 0 and earlier predictions without codes.
     predict_into<false>(lattice, tile, c, Curve::six_points, tile.without);
     if (std::popcount(c) > 1) {
         predict_into<true>(lattice, tile, c, Curve::six_points, tile.value);
@@ -323,7 +323,7 @@ void predict(const PyramidCoder<T>& coder, const Lattice& lattice, SplineTile<T>
     continue_class(lattice, tile, tile.without, c);
 }
 
-// Buckets of |cubic - linear| along each axis, of class 0.
+// Finds the roughness of class 0 along each active axis: buckets of |cubic - linear|.
 template <class T>
 void find_roughness(const Lattice& lattice, const SplineTile<T>& tile, T inv) {
     using L = Lanes<T>;
@@ -353,7 +353,7 @@ void find_roughness(const Lattice& lattice, const SplineTile<T>& tile, T inv) {
                         (exponent_bias - 3);
                     bucket = bucket < 0 ? Ints{} : bucket;
                     bucket = bucket > 7 ? Ints{} + 7 : bucket;
-                    if (end - x < L::n) // zeros go into rows that follow
+                    if (end - x < L::n) // zeros go into following rows
                         bucket &= L::counted() < static_cast<Int>(end - x);
                     L::store(to + x, L::narrowed(bucket));
                 }

@@ -1,4 +1,4 @@
-// rANS of a unit in up to 32 lanes (section 8): a step codes one symbol in each lane, so lanes are those of vectors.
+// rANS of a unit in up to 32 lanes (section 8): a step codes one symbol in each lane, so lanes map to vector lanes.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,15 @@ using v2::rans_bits;
 using v2::rans_low;
 using v2::rans_total;
 
-// Entries that begin with lane 0. first: a multiple of max_lanes.
+// A run of entries, which begins with lane 0. first: a multiple of max_lanes.
 struct UnitRun {
     std::uint32_t first, n;
     std::uint32_t end_of_room() const { return first + (n + max_lanes - 1) / max_lanes * max_lanes; }
 };
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// How the lanes of a vector that have a bit give their words to the end of another one, in order, and take words from
-// the beginning of one.
+// Permutations by a mask of lanes. give: moves the words of these lanes, in order, to the end of a vector; take: moves
+// words from the beginning of a vector to these lanes.
 struct LaneMoves {
     alignas(32) std::int32_t give[256][8]{}, take[256][8]{};
     constexpr LaneMoves() {
@@ -48,8 +48,8 @@ struct LaneMoves {
 inline constexpr LaneMoves lane_moves{};
 #endif
 
-// 1 or 0, as a number that compilers know nothing about: they would make branches of it, which would be mispredicted, or
-// vectors of four lanes.
+// 1 or 0, as a number that compilers know nothing about: otherwise they would make branches of it, which would be
+// mispredicted, or vectors of four lanes.
 [[gnu::always_inline]] inline std::uint32_t opaque(bool condition) {
     std::uint32_t number = condition;
     asm("" : "+r"(number));
@@ -64,7 +64,7 @@ public:
     explicit OneLane(const std::uint32_t* state) : x_(*state) {}
     void store(std::uint32_t* to) const { *to = x_; }
 
-    // Codes an entry. Words go before `words`, which is moved; up to n of them are written over.
+    // Encodes an entry. Words go before `words`, which is moved; up to n words there are overwritten.
     [[gnu::always_inline]] void encode(const UnitTables& tables, const std::uint16_t* entry, std::uint16_t*& words) {
         const std::uint32_t interval = tables.interval[*entry], frequency = interval >> 16;
         const std::uint32_t full = opaque(x_ >> 20 >= frequency);
@@ -73,7 +73,7 @@ public:
         x_ >>= 16 * full;
         x_ = (x_ / frequency << rans_bits) + x_ % frequency + (interval & 0xFFFF);
     }
-    // Decodes a symbol of each lane's table. Up to n words are looked at.
+    // Decodes a symbol with each lane's table. Reads up to n words.
     [[gnu::always_inline]] void decode(const UnitTables& tables, const std::uint8_t* table, std::uint8_t* symbol,
                                        const std::uint16_t*& words) {
         const std::uint32_t slot = tables.slot[*table * rans_total + x_ % rans_total];
@@ -89,7 +89,7 @@ public:
     }
 
 private:
-    // place: of the slot in the interval.
+    // place: the slot's place in its interval.
     void advance(std::uint32_t frequency, std::uint32_t place, const std::uint16_t*& words) {
         x_ = frequency * (x_ >> rans_bits) + place;
         const std::uint32_t empty = opaque(x_ < rans_low);
@@ -101,7 +101,7 @@ private:
 };
 
 #ifdef __AVX2__
-// States of as many lanes as a vector has.
+// The states of as many lanes as a vector holds.
 class VectorLanes {
 public:
 #ifdef __AVX512F__
@@ -120,7 +120,7 @@ public:
     }
     void store(std::uint32_t* to) const { std::memcpy(to, &x_, sizeof x_); }
 
-    // Codes an entry in each lane. Words go before `words`, which is moved; up to n of them are written over.
+    // Encodes an entry in each lane. Words go before `words`, which is moved; up to n words there are overwritten.
     [[gnu::always_inline]] void encode(const UnitTables& tables, const std::uint16_t* entry, std::uint16_t*& words) {
 #ifdef __AVX512F__
         const __m512i interval = loaded(tables.interval.data(), [=](std::size_t i) { return std::uint32_t{entry[i]}; });
@@ -166,7 +166,7 @@ public:
 #endif
     }
 
-    // Decodes a symbol of each lane's table. Up to n words are looked at.
+    // Decodes a symbol with each lane's table. Reads up to n words.
     [[gnu::always_inline]] void decode(const UnitTables& tables, const std::uint8_t* table, std::uint8_t* symbol,
                                        const std::uint16_t*& words) {
 #ifdef __AVX512F__
@@ -210,7 +210,7 @@ public:
     }
 
 private:
-    // Numbers from a table, one by one, which is faster than a gather on Zen 4 and 5.
+    // Loads numbers from a table one by one, which is faster than a gather on Zen 4 and 5.
     template <class At>
     [[gnu::always_inline]] static States loaded(const std::uint32_t* from, const At& at) {
         const auto number = [&](std::size_t i) { return static_cast<int>(from[at(i)]); };
@@ -231,7 +231,7 @@ private:
 using VectorLanes = OneLane;
 #endif
 
-// Calls use<Lanes, n>() for so many lanes, which are those of n `Lanes`.
+// Calls use<Lanes, n>(), where n `Lanes` have the given number of lanes.
 template <class Use>
 [[gnu::always_inline]] inline auto with_lanes(std::uint32_t lanes, const Use& use) {
     const auto are = [&]<std::uint32_t all>() {
@@ -250,8 +250,8 @@ template <class Use>
     }
 }
 
-// Codes the runs of a unit. Returns where states and words begin, which end at `end`; max_lanes words before them may be
-// written over. Entries are filled up with idle ones.
+// Encodes the runs of a unit. Returns where states and words begin; they end at `end`, and up to max_lanes words before
+// them may be overwritten. Pads the entries of each run with idle ones.
 inline std::uint16_t* encode_unit(std::uint16_t* entry, const UnitRun* runs, std::size_t n_runs, std::uint32_t lanes,
                                   std::uint16_t* end) {
     const UnitTables& tables = unit_tables();
@@ -280,11 +280,11 @@ inline std::uint16_t* encode_unit(std::uint16_t* entry, const UnitRun* runs, std
 
 class UnitDecoder {
 public:
-    // Words that may be looked at beyond the end.
+    // How many words may be read beyond the end.
     static constexpr std::size_t margin = max_lanes;
 
     UnitDecoder() = default;
-    // From the states on; n: words, with those of the states.
+    // words: from the states on; n: their number, states included.
     UnitDecoder(const std::uint16_t* words, std::size_t n, std::uint32_t lanes) : lanes_(lanes), end_(words + n) {
         good_ = n >= 2 * lanes;
         if (!good_) return;
@@ -292,14 +292,14 @@ public:
         words_ = words + 2 * lanes;
         for (std::uint32_t lane = 0; lane < lanes; ++lane) good_ = good_ && states_[lane] >= rans_low;
     }
-    // Whether so far all was as it may be. What is decoded otherwise means nothing.
+    // Whether everything was legal so far. If not, what is decoded means nothing.
     bool good() const { return good_; }
     const std::uint16_t* words() const { return words_; } // that are left
     bool is_finished() const {
         return good_ && std::all_of(states_, states_ + lanes_, [](std::uint32_t x) { return x == rans_low; });
     }
 
-    // The flags of groups whose frequencies have these j.
+    // Decodes the flags of groups, by the j of their frequencies.
     void flags(const std::uint8_t* j, std::uint32_t n, std::uint8_t* flag) {
         const auto& frequency = v2::tables().group_frequency;
         for (std::uint32_t i = 0; i < n && good_; ++i) {
@@ -309,7 +309,7 @@ public:
             good_ = words_ <= end_;
         }
     }
-    // Number j of symbols that are decoded one by one.
+    // Decodes a single symbol, number j of a sequence.
     std::uint8_t symbol(std::uint32_t j, std::uint8_t table) {
         std::uint8_t symbol = 0;
         if (!good_) return symbol;
@@ -319,7 +319,7 @@ public:
         good_ = words_ <= end_;
         return symbol;
     }
-    // Symbols of these tables. Room for max_lanes more is needed in both arrays.
+    // Symbols to decode, by their tables. Both arrays need room for max_lanes more.
     struct Symbols {
         const std::uint8_t* table;
         std::uint32_t n;
@@ -330,7 +330,7 @@ public:
             lanes_, [&]<class Lanes, std::uint32_t count>() { return steps<Lanes, count, 1>({this}, {of}); });
         for (std::uint32_t i = done; i < of.n; ++i) of.symbol[i] = symbol(i, of.table[i]);
     }
-    // The same of two units, whose steps do not wait for each other.
+    // The same for two units, whose steps do not wait for each other.
     static void symbols_of_two(UnitDecoder& a, const Symbols& of_a, UnitDecoder& b, const Symbols& of_b) {
         std::uint32_t done = 0;
         if constexpr (VectorLanes::n > 1)
@@ -344,7 +344,7 @@ private:
     static Symbols rest(const Symbols& of, std::uint32_t done) {
         return {of.table + done, of.n - done, of.symbol + done};
     }
-    // Decodes as many steps of all units as each of them has. Returns how many symbols of each that were.
+    // Decodes as many whole steps as all units have. Returns how many symbols of each unit that were.
     template <class Lanes, std::uint32_t count, std::size_t n_units>
     static std::uint32_t steps(const std::array<UnitDecoder*, n_units>& unit, const std::array<Symbols, n_units>& of) {
         constexpr std::uint32_t step = count * Lanes::n;
@@ -355,9 +355,9 @@ private:
             n = std::min(n, of[u].n);
             good = good && unit[u]->good_;
         }
-        const auto all = [&]<std::size_t... v>(std::index_sequence<v...>) { // v: Lanes of all units
+        const auto all = [&]<std::size_t... v>(std::index_sequence<v...>) { // v: numbers the Lanes of all units
             Lanes x[] = {Lanes(unit[v / count]->states_ + v % count * Lanes::n)...};
-            // Not the members, which stores might change, as far as C++ knows.
+            // Copies, because compilers must assume that stores may change the members.
             const std::uint16_t *words[n_units], *end[n_units];
             for (std::size_t u = 0; u < n_units; ++u) {
                 words[u] = unit[u]->words_;

@@ -1,5 +1,5 @@
-// Takes the tiles of a unit from its payload to values. Contexts do not depend on values, so all symbols of a tile are
-// decoded first.
+// Decodes the tiles of a unit from its payload to values. Contexts do not depend on values, so all symbols of a tile
+// are decoded first.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Extra bits, which lie at the end of a unit, the last unit of length first.
+// Reads extra bits, which lie at the end of a unit, the last unit of length first.
 class ExtraBitsBackwards {
 public:
     ExtraBitsBackwards() = default;
@@ -28,12 +28,12 @@ public:
         n_ -= bits;
         return taken;
     }
-    // Whether they begin there.
+    // Whether all words down to `begin` are taken, and the bits that are left of them are 0.
     bool is_finished(const std::uint16_t* begin) const { return next_ == begin && here_ == 0; }
 
 private:
-    const std::uint16_t *begin_ = nullptr, *next_ = nullptr; // next_: behind the words that are to come
-    std::uint64_t here_ = 0;                                 // n_ bits of the words that have been
+    const std::uint16_t *begin_ = nullptr, *next_ = nullptr; // next_: end of the words that are to come
+    std::uint64_t here_ = 0;                                 // the n_ bits that are left of earlier words
     std::uint32_t n_ = 0;
 };
 
@@ -45,7 +45,7 @@ struct UnitReading {
     bool is_finished() const { return decoder.is_finished() && extra.is_finished(decoder.words()); }
 };
 
-// Replaces symbols of a group that are no codes by themselves, those with a bit in `large`, and lists their values.
+// Lists the values of a group with a bit in `large`; of these, symbols of codes are replaced by limited codes.
 template <class T>
 [[gnu::noinline]] void read_others(SplineTile<T>& tile, std::uint32_t phase, const TileForm::Group& group,
                                    std::uint64_t large, typename Traits<T>::Bits special, std::uint8_t* symbol,
@@ -78,7 +78,7 @@ template <class T>
     }
 }
 
-// A tile whose symbols are decoded.
+// A tile that is being decoded.
 template <class T>
 struct UnitTileReading {
     SplineTile<T>* tile = nullptr;
@@ -86,7 +86,7 @@ struct UnitTileReading {
     std::uint32_t n = 0; // symbols of the phase
 };
 
-// Up to the symbols of a phase: contexts, which groups are significant, and tables.
+// What comes before the symbols of a phase: finds contexts, significant groups and tables.
 template <class T>
 void begin_phase(UnitTileReading<T>& of, std::uint32_t phase, std::uint32_t row) {
     using L = ByteLanes;
@@ -114,7 +114,7 @@ void begin_phase(UnitTileReading<T>& of, std::uint32_t phase, std::uint32_t row)
     of.n = n;
 }
 
-// From the symbols of a phase on: codes.
+// What comes after the symbols of a phase: finds codes and magnitudes.
 template <class T>
 void end_phase(UnitTileReading<T>& of, std::uint32_t phase, typename Traits<T>::Bits special) {
     using L = ByteLanes;
@@ -175,7 +175,7 @@ template <class T>
     rows.n[0] % L::n == 0 ? add(std::true_type{}) : add(std::false_type{});
 }
 
-// Where in the field, by its axes, a point of a tile of lattice i is, by its byte.
+// Where in the field, by its axes, a point of a tile of lattice i is. byte: of the point.
 template <class T>
 Extents point_of(const Pyramid& pyramid, std::size_t i, const SplineTile<T>& tile, std::uint32_t byte) {
     const TileForm& form = *tile.form;
@@ -191,7 +191,7 @@ Extents point_of(const Pyramid& pyramid, std::size_t i, const SplineTile<T>& til
     return at;
 }
 
-// The values of a tile of lattice i from its codes.
+// Finds the values of a tile of lattice i from its codes.
 template <class T>
 void find_values(const PyramidCoder<T>& coder, std::size_t i, SplineTile<T>& tile, std::vector<Patch>& patches) {
     const Lattice& lattice = coder.pyramid.lattices[i];
@@ -223,8 +223,8 @@ void find_values(const PyramidCoder<T>& coder, std::size_t i, SplineTile<T>& til
     }
 }
 
-// Decodes tiles of lattice i, one of each unit, to `fine` or `destination`. Tiles without a unit have codes that are
-// all 0.
+// Decodes tiles of lattice i, one of each unit, to `fine` or, if that is null, to `destination`. In tiles without a
+// unit all codes are 0.
 template <class T>
 void read_tiles_of(const PyramidCoder<T>& coder, std::size_t i, std::span<UnitTileReading<T>> tiles,
                    const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const Destination<T>& destination,
@@ -261,7 +261,7 @@ void read_tiles_of(const PyramidCoder<T>& coder, std::size_t i, std::span<UnitTi
     }
 }
 
-// A unit as its payload begins.
+// Reads how a payload begins: with live tiles, states and the map.
 template <class T>
 UnitReading begin_unit(const UnitToRead& given, UnitModel& model, const MapToRead* map, std::uint32_t& live) {
     const auto& [unit, payload, n, log2_lanes, is_first] = given;

@@ -24,7 +24,7 @@ UnitRecord::Phase UnitRecord::begin_phase(std::uint32_t row, std::uint32_t n_fla
 }
 
 void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
-    constexpr std::uint32_t few = 64; // values, that are sooner added one by one
+    constexpr std::uint32_t few = 64; // values: such short runs are added faster one by one
     static_assert(std::has_single_bit(v2::n_ordinary_places));
     const auto& size = v2::tables().size;
     for (const Run& run : runs) {
@@ -48,8 +48,8 @@ void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
             }
             continue;
         }
-        // Numbers and sizes by place, in one word each: those of a run are less than 2^40. Neighbours, which often have
-        // the same place, are added to different ones.
+        // Numbers and sizes by place, in one word each: the sizes of a run add up to less than 2^40. Neighbours often
+        // have the same place, so they are added to different words.
         constexpr std::uint32_t n_sums = 4;
         std::array<std::uint64_t, v2::n_ordinary_places> sums[n_sums]{};
         const auto add = [&](std::uint32_t x, std::uint32_t to) {

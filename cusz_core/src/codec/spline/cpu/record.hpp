@@ -13,14 +13,14 @@
 namespace cusz::cpu {
 
 struct UnitRecord {
-    // Contexts and symbols of values, or of groups and their flags; each begins with lane 0 of the unit.
+    // Contexts and symbols of values, or contexts of groups and their flags; each run begins with lane 0 of the unit.
     struct Run {
         std::uint32_t first, n, row;
         bool is_flags;
     };
-    std::vector<std::uint8_t> context, symbol; // with room for more
+    std::vector<std::uint8_t> context, symbol; // with spare room
     std::vector<Run> runs;
-    std::vector<std::uint32_t> extra; // in the order of symbols that have extra bits: codes, or words of values' bits
+    std::vector<std::uint32_t> extra; // of symbols that are no codes, in order: a code, or words of a verbatim value
     std::uint32_t used = 0;           // of context and symbol
     std::uint32_t n_values = 0;       // that are coded
     std::uint32_t live = 0;           // a bit for each tile
@@ -33,20 +33,20 @@ struct UnitRecord {
         used = n_values = live = 0;
         n_special = n_verbatim = extra_bits = 0;
     }
-    // Begins the runs of a phase: of flags, and of up to so many values.
+    // Begins the two runs of a phase: of flags, and of up to n_points values.
     struct Phase {
         std::uint32_t flags, values; // where they begin
     };
     Phase begin_phase(std::uint32_t row, std::uint32_t n_flags, std::uint32_t n_points);
     static std::uint32_t next_run(std::uint32_t at) { return (at + v2::max_lanes - 1) / v2::max_lanes * v2::max_lanes; }
-    // The last run, of values, ends there.
+    // Ends the last run, of values, at `end`.
     void end_run(std::uint32_t end) {
         Run& run = runs.back();
         run.n = end - run.first;
         n_values += run.n;
         used = next_run(end);
     }
-    // Where it is now, to go back to.
+    // How far the record is, to go back to.
     struct Mark {
         std::size_t runs, extra;
         std::uint32_t used, n_values;
@@ -58,7 +58,7 @@ struct UnitRecord {
         used = mark.used;
         n_values = mark.n_values;
     }
-    // Becomes a copy that is no larger than it has to be.
+    // Copies only what `other` uses of its memory.
     void copy(const UnitRecord& other) {
         const auto n = static_cast<std::ptrdiff_t>(other.used + byte_room);
         context.assign(other.context.begin(), other.context.begin() + n);
@@ -71,7 +71,7 @@ struct UnitRecord {
         n_special = other.n_special;
         n_verbatim = other.n_verbatim;
     }
-    // Adds what is recorded, so many times.
+    // Adds what is recorded to `counts`, `weight` times.
     void count(std::uint64_t weight, v2::Counts& counts) const;
     std::size_t bytes() const {
         return context.capacity() + symbol.capacity() + runs.capacity() * sizeof(Run) +
@@ -79,11 +79,11 @@ struct UnitRecord {
     }
 };
 
-// A model as it is looked up: by row and place.
+// A model in the form in which it is looked up: by row and place.
 struct UnitModel {
     std::array<std::array<std::uint8_t, 128>, v2::n_rows> table_of{};
     std::array<std::array<std::uint8_t, 128>, v2::n_rows> reach{}; // of those tables
-    std::array<std::uint8_t, v2::n_group_contexts> flag_table{};   // j, by context of groups
+    std::array<std::uint8_t, v2::n_group_contexts> flag_table{};   // j, by group context
 
     void set(const v2::Model& model);
 };

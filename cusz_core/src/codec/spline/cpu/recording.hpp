@@ -1,5 +1,5 @@
-// Predicts and quantises a tile, once, and records what it is coded as (writing.hpp makes payloads of that when the tables
-// are known).
+// Predicts and quantises a tile, once, and records what it is coded as (writing.hpp makes payloads from that when the
+// tables are known).
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ namespace cusz::cpu::CUSZ_ISA {
 
 using v2::zero_symbol;
 
-// Between rows of a class in the field, and where it begins.
+// Where a class of a tile lies in the field.
 template <class T>
 struct FieldClass {
     const T* first = nullptr; // value of the class
@@ -44,7 +44,7 @@ inline std::uint8_t direct_of(std::int32_t code) {
     return static_cast<std::uint8_t>(std::clamp(code, -64, 64) + static_cast<std::int32_t>(zero_symbol));
 }
 
-// Values of a row from x on that are not simply coded: those with a bit in `others`. value, byte: where x is.
+// Quantises, one by one, the values of a row that have a bit in `others`. from, value, byte: for bit 0.
 template <class T>
 [[gnu::noinline]] void quantise_others(const Quantiser<T>& q, SplineTile<T>& tile, const T* from, std::size_t apart,
                                        std::uint32_t others, T* value, std::size_t byte) {
@@ -69,8 +69,8 @@ template <class T>
     }
 }
 
-// Quantises the rows of class c, whose values are predictions. known_step: from.step, where whole vectors can be loaded,
-// or 0.
+// Quantises the rows of class c, whose values are predictions so far. known_step: from.step if whole vectors can be
+// loaded, else 0.
 template <std::size_t known_step, class T>
 [[gnu::noinline]] void quantise_rows_of(const FieldClass<T>& from, const Quantiser<T>& q, const T* end,
                                         SplineTile<T>& tile, std::uint32_t c) {
@@ -85,7 +85,7 @@ template <std::size_t known_step, class T>
     const bool odd = (c & 1) != 0;
     const auto special = static_cast<Int>(q.special);
     const T inv = q.inv, of_step = q.step, e = q.e;
-    // Not the members, which stores of bytes might change, as far as C++ knows.
+    // Copies, because compilers must assume that stores of bytes may change the members.
     T* const values = tile.value;
     std::uint8_t* const directs = tile.direct + c * form.n_bytes;
     std::int32_t* const codes = tile.code + c * form.n_bytes;
@@ -99,7 +99,7 @@ template <std::size_t known_step, class T>
             std::size_t byte = form.byte_at(0, z, w);
             for (std::uint32_t y = rows.n[1]; y > 0; --y, d += next, value += next_value, byte += next_byte) {
                 const T* const line = odd ? d - step : d;
-                if (odd) // the rows of the classes with bit 0 are all there are
+                if (odd) // every line of the tile is a row of one class with bit 0
                     for (std::size_t p = 0; p < 2 * step * n; p += std::max(step, 64 / sizeof(T)))
                         __builtin_prefetch(line + p + later, 0, 2);
                 for (std::uint32_t x = 0; x < n; x += L::n) {
@@ -145,8 +145,8 @@ void quantise_class_of(const Lattice& lattice, const Quantiser<T>& q, const T* f
     quantise_rows_of<0>(from, q, end, tile, c);
 }
 
-// Symbols of a group's values that have none of their own yet, those with a bit in `large`, in coding order; and what
-// their extra bits are made of.
+// Finds the symbols of a group's values that have a bit in `large`, in coding order, and lists what their extra bits
+// are made of.
 template <class T>
 [[gnu::noinline]] void list_large(const SplineTile<T>& tile, const TileForm::Group& group, std::uint32_t phase,
                                   std::uint64_t large, std::uint8_t* symbol, UnitRecord& record) {
@@ -169,7 +169,7 @@ template <class T>
     }
 }
 
-// Records a phase, of which contexts and codes are known. Returns whether a code is not 0, or a value missing.
+// Records a phase whose contexts and codes are known. Returns whether any code is not 0 or any value is missing.
 template <class T>
 bool record_phase(SplineTile<T>& tile, std::uint32_t phase, std::uint32_t row, UnitRecord& record) {
     using L = ByteLanes;

@@ -1,5 +1,5 @@
-// Puts a tile's values to predict from into its lattice's arrays, and decoded values into the field: classes that are odd
-// and even along the first axis become lines again.
+// Stores a tile's values to predict from in its lattice's arrays, or its decoded values at their destination: classes
+// that are even and odd along the first axis become lines again.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// A line of a tile along the first axis: where its values and their bytes are, of even and of odd points.
+// A line of a tile along the first axis: where the values of its even and of its odd points are, and their bytes.
 struct TileLine {
     std::uint32_t c; // of the even ones
     std::size_t even, odd, byte;
 };
-// Those of a plane, by y.
+// The lines of a plane, by y.
 class LinesOfPlane {
 public:
     LinesOfPlane(const TileForm& form, std::uint32_t z, std::uint32_t w)
@@ -68,7 +68,7 @@ void store_tile(const Lattice& lattice, const SplineTile<T>& tile, const Lattice
             for (std::uint32_t y = 0; y < form.edge[1]; ++y, to += static_cast<std::size_t>(lattice.stride[1])) {
                 const TileLine line = lines[y];
                 const std::uint8_t* even = tile.of_class(tile.magnitude, line.c) + line.byte;
-                if (line.c == 0) { // whose points have no magnitudes here
+                if (line.c == 0) { // its points have marks, but no magnitudes here
                     if (tile.has_missing_around)
                         for (std::uint32_t p = 0; p < n_even; ++p) {
                             const std::uint8_t m = tile.coarse[line.byte + p];
@@ -95,7 +95,7 @@ void store_tile(const Lattice& lattice, const SplineTile<T>& tile, const Lattice
         }
 }
 
-// Special values of a line.
+// Puts the special values of a line in place.
 template <class T>
 [[gnu::noinline]] void put_special(const SplineTile<T>& tile, const TileLine& of, typename Traits<T>::Bits special,
                                    T* line) {
@@ -107,7 +107,7 @@ template <class T>
         if (marks[x] == special_mark) line[x] = std::bit_cast<T>(special);
 }
 
-// Puts a tile of lattice 0 to where it is wanted.
+// Writes what is wanted of a tile to its destination.
 template <class T>
 void put_out_tile(const SplineTile<T>& tile, typename Traits<T>::Bits special, const Destination<T>& to) {
     const TileForm& form = *tile.form;
@@ -126,7 +126,7 @@ void put_out_tile(const SplineTile<T>& tile, typename Traits<T>::Bits special, c
     const auto in_field = [&](std::size_t a, std::uint32_t x) {
         return static_cast<std::size_t>((tile.place.origin[a] + x - to.start[a]) * to.stride[a]);
     };
-    // Not of `tile` and `to`, which stores might change, as far as C++ knows.
+    // Copies, because compilers must assume that stores may change `tile` and `to`.
     const std::ptrdiff_t later = tile.later;
     const std::size_t stride = to.stride[0], line_stride = to.stride[1];
     const T* const values = tile.value;

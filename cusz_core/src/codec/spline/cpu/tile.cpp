@@ -45,7 +45,7 @@ TileForm::TileForm(std::uint32_t active_axes, const std::array<std::uint32_t, 4>
             size *= a == 0 ? rounded_up(length, lane_room) : length;
         }
         of.begin = n_values;
-        of.first = n_values + lane_room; // a row's positions before it lie at the end of the row before
+        of.first = n_values + lane_room; // positions before a row lie at the end of the previous row
         for (std::size_t a = 1; a < 4; ++a) of.first += of.before[a] * of.stride[a];
         of.end = n_values += size + 3 * lane_room;
     }
@@ -121,11 +121,11 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
     const std::size_t n = of.n_bytes, of_classes = classes() * n;
     Memory& memory = memory_[std::min<std::size_t>(std::bit_width(place.points()), memory_.size() - 1)];
     const bool is_laid_out = memory.form == its_form && memory.two_predictions == two_predictions;
-    if (!is_laid_out) memory.form.reset(); // until it is: there may be no memory
+    if (!is_laid_out) memory.form.reset(); // until all is done, because reserving memory may throw
     const std::size_t n_values = (two_predictions ? 2 : 1) * of.n_values;
     const bool has_new_values = memory.values.bytes() < n_values * sizeof(T);
     value = memory.values.template reserve<T>(n_values);
-    if (has_new_values) std::fill_n(value, n_values, T{0}); // rows are worked on in whole vectors, beyond what is there
+    if (has_new_values) std::fill_n(value, n_values, T{0}); // whole vectors read beyond rows
     without = two_predictions ? value + of.n_values : nullptr;
     direct = memory.bytes.template reserve<std::uint8_t>(3 * of_classes + n_arrays * n);
     magnitude = direct + of_classes;
@@ -138,7 +138,7 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
     gone = around_missing + n;
     code = memory.codes.template reserve<std::int32_t>(of_classes);
     if (is_laid_out) {
-        std::memset(coarse, 0, 4 * n); // and roughness
+        std::memset(coarse, 0, 4 * n); // coarse and roughness
     } else {
         std::memset(direct, 0, 3 * of_classes + n_arrays * n);
         memory.form = its_form;

@@ -1,4 +1,4 @@
-// Makes the payload of a unit of what was recorded of its tiles (recording.hpp).
+// Makes the payload of a unit from the record of its tiles (recording.hpp).
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Extra bits, from the lowest up.
+// Writes extra bits, from the lowest up.
 class ExtraBits {
 public:
     explicit ExtraBits(std::vector<std::uint16_t>& units) : units_(units) { units_.clear(); }
@@ -32,7 +32,7 @@ private:
     std::uint32_t n_ = 0;
 };
 
-// A value's entry, whose symbol may have frequency 0; puts its extra bits. next: what they are made of.
+// A value's entry (the escape for a code's symbol of frequency 0); puts its extra bits. next: what they are made of.
 template <std::uint32_t value_bits>
 std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uint32_t*& next, ExtraBits& extra) {
     if (symbol == v2::verbatim) {
@@ -46,8 +46,8 @@ std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uin
     return static_cast<std::uint16_t>(table << 8 | symbol);
 }
 
-// The payload of a unit. map: what comes first in unit 0. is_first: unit 0. Returns its units of length, which are in
-// `room` from `begin` on; nothing if there is nothing to say.
+// Makes the payload of a unit, in `room`. map: what comes first in unit 0. is_first: it is unit 0. Returns an empty
+// payload if no tile is live and there is no map.
 template <std::uint32_t value_bits>
 UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::span<const v2::MapSymbol> map,
                        bool is_first, UnitRoom& room) {

@@ -1,10 +1,10 @@
-// What contexts of points take from the coarser lattice: a block a tile.
+// What contexts of points take from the coarser lattice: one block per tile.
 #include "contexts.cuh"
 #include "launches.cuh"
 
 namespace cusz::cuda {
 
-// Of what is coded, or decoded.
+// coded: encoding; otherwise decoding.
 template <class T, std::uint32_t axes, bool coded>
 __global__ void __launch_bounds__(tile_threads, blocks_at_once) fixed_kernel(const DeviceLattice<T> of) {
     auto& shared = shared_memory<FixedMemory>();

@@ -1,4 +1,4 @@
-// Contexts of a tile's points (format_v2.md, section 6): what follows from the coarser lattice, and from codes.
+// Contexts of a tile's points (format_v2.md, section 6): what they take from the coarser lattice, and from codes.
 #pragma once
 
 #include "archive/v2/tables.hpp"
@@ -6,17 +6,17 @@
 
 namespace cusz::cuda {
 
-// A point of the coarser lattice, as its neighbours see it, in a form that is put together by OR and by addition.
+// A point of the coarser lattice as its neighbours see it, in a form to combine by OR (rough) and addition (sums).
 struct alignas(8) CoarsePoint {
     static constexpr std::uint32_t missing = 1 << 8, gone = 1 << 12, around_at = 16;
 
-    std::uint32_t rough; // along three axes, a byte each: as many ones
-    std::uint32_t sums;  // magnitude; whether it is missing; missing or beyond the lattice; and the sum around it
+    std::uint32_t rough; // along three axes, a byte each, in unary
+    std::uint32_t sums;  // magnitude; whether missing; whether missing or beyond the lattice; the sum around it
 };
 // A magnitude, and whether the point is missing: sums of 27 do not overflow.
 using WideMagnitude = std::uint16_t;
 
-// Memory for one class 0: points, values with a margin, and magnitudes around them.
+// Shared memory of a block. Behind it lie, for class 0 of a tile, points, values and magnitudes, all with margins.
 struct FixedMemory {
     TilePlace place;
 };
@@ -32,7 +32,7 @@ constexpr std::size_t fixed_bytes(const std::array<std::uint32_t, 4>& edge, std:
     return points * sizeof(CoarsePoint) + values * sizeof(T) + magnitudes * sizeof(WideMagnitude);
 }
 
-// As many ones as a difference is rough.
+// The roughness of a difference in unary: as many ones.
 template <class T>
 __device__ std::uint32_t ones_of(T difference, T inv) {
     constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52, bias = sizeof(T) == 4 ? 127 : 1023;
@@ -40,7 +40,7 @@ __device__ std::uint32_t ones_of(T difference, T inv) {
     return 127u >> std::clamp(bias + 4 - static_cast<int>(bits >> mantissa_bits), 0, 7);
 }
 
-// The sum of magnitudes in a layer across the axis of columns, around a point.
+// The sum of magnitudes around a point within one layer: the positions with the same coordinate along columns.
 template <class Boxes>
 __device__ std::uint32_t sum_of_layer(const Boxes& boxes, const WideMagnitude* at) {
     constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
@@ -51,7 +51,7 @@ __device__ std::uint32_t sum_of_layer(const Boxes& boxes, const WideMagnitude* a
     return sum;
 }
 
-// Roughness of a point of class 0, as CoarsePoint has it. value: where its value is.
+// CoarsePoint::rough of a point of class 0. value: points to its value.
 template <class Tile, class Boxes, class T>
 __device__ std::uint32_t roughness_at(const Tile& tile, const Boxes& values, const int (&x)[4], const T* value, T inv) {
     std::uint32_t rough = 0;
@@ -112,7 +112,7 @@ __device__ void find_coarse_points(const DeviceLattice<T>& of, const Tile& tile,
     for_columns<axes>([&](std::uint32_t a) { return near.length(0, a); }, find);
 }
 
-// What the corners of a point of class c in one layer across the axis of columns give.
+// The contribution of the corners in one layer to the context of a point of class c.
 struct CoarseLayer {
     std::uint32_t sums = 0, rough = 0, rough_along = 0, around = 0;
 };
@@ -138,7 +138,7 @@ __device__ CoarseLayer layer_of(const Boxes& near, const CoarsePoint* point) {
     return layer;
 }
 
-// By the layer of a point, and the next one if the point is odd along columns: a FixedContext, packed.
+// A packed FixedContext, from the layer of a point and, if it is odd along columns, the next layer.
 template <std::uint32_t c, bool odd_along>
 __device__ std::uint32_t fixed_context(const CoarseLayer& here, const CoarseLayer& next) {
     constexpr std::uint32_t magnitudes = CoarsePoint::missing - 1, flags = 0xFFFF & ~magnitudes,
@@ -200,12 +200,12 @@ __device__ void find_fixed_contexts_of(const DeviceLattice<T>& of, const Tile& t
     for (std::uint32_t phase = 1; phase <= axes; ++phase) for_classes<axes>(phase, find_class);
 }
 
-// A code, as points of later phases see it: in the lower byte the magnitude, which is to be added up, and whether it is
-// missing; in the upper one the code plus 64, or 255 if that is too large.
+// A code as points of later phases see it. The lower byte has its magnitude, to be added up, and whether it is missing;
+// the upper one has the code plus 64, or 255 if the limited code is -64 or 64.
 struct NearCode {
-    static constexpr std::uint32_t magnitudes = 127; // of a sum
+    static constexpr std::uint32_t magnitudes = 127; // mask of their sum
     static constexpr std::uint32_t large = 255;
-    static constexpr std::int32_t nearest = 64; // of those that are too large
+    static constexpr std::int32_t nearest = 64; // the least magnitude that is too large
     static constexpr std::uint32_t two_zeros = (nearest << 16 | nearest) << 8;
 
     std::uint16_t bits;
@@ -216,19 +216,19 @@ struct NearCode {
         return {static_cast<std::uint16_t>(number_of_bits(static_cast<std::uint32_t>(magnitude)) |
                                            (is_missing ? magnitudes + 1 : 0) | shifted << 8)};
     }
-    // Both, in 16 bits each: sums of some are the sums of either.
+    // Both bytes, in 16 bits each, so that one addition adds both.
     __device__ std::uint32_t wide() const { return __byte_perm(bits, 0, 0x4140); }
 };
 
-// The place of a point in its row. code: of the classes of earlier phases, in `boxes`.
+// The place of a point's context in its row. code: of the classes of earlier phases, by `boxes`.
 template <std::uint32_t c, class Boxes>
 __device__ std::uint32_t context_of(const FixedContext& fixed, const Boxes& boxes, const NearCode* code,
                                     const int (&x)[4]) {
     std::uint32_t rougher = fixed.roughness, magnitudes = fixed.sum, missing = fixed.missing;
     if constexpr (std::popcount(c) > 1) {
         constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
-        std::uint32_t sum = 0;                                      // in the lower half
-        const auto add = [&]<std::uint32_t source>(Class<source>) { // what touches the point, of this class
+        std::uint32_t sum = 0;                                      // only its lower half is used
+        const auto add = [&]<std::uint32_t source>(Class<source>) { // points of this class around the point
             if constexpr (source < c && (source & ~c) == 0 && std::popcount(c ^ source) > 1) {
                 const std::uint32_t at = boxes.at(source, x);
 #pragma unroll
@@ -267,7 +267,7 @@ __device__ std::uint32_t context_of(const FixedContext& fixed, const Boxes& boxe
 }
 __device__ inline std::uint32_t weight_of(std::uint32_t place) { return (place >> 3) + (place & 7); }
 
-// The context of a group by the sum of its weights (section 8).
+// The context of a group, from the sum of its weights (section 8).
 __device__ inline std::uint32_t group_context(std::uint32_t sum) {
     if (sum == 0) return 0;
     const std::uint32_t bits = number_of_bits(sum), h = 2 * (bits - 1) + (bits > 1 ? sum >> (bits - 2) & 1 : 0);

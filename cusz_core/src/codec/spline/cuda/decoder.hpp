@@ -1,4 +1,4 @@
-// An archive on the host to a field on a device.
+// Decodes an archive on the host to a field on a device.
 #pragma once
 
 #include <cmath>
@@ -38,7 +38,7 @@ public:
             std::size_t front_bytes)
         : memory_(memory), coder_(coder), opened_(archive, front, front_bytes), first_(opened_.first_lattice()) {}
 
-    // Returns whether the device can do it. Throws CORRUPT.
+    // Returns false if the device cannot do it. Throws CORRUPT.
     bool decode(T* field) {
         if (first_ == 0 || !has_shared_memory<T>(opened_.coded.pyramid, first_, opened_.coded.coder.curve))
             return false;
@@ -64,7 +64,7 @@ public:
     }
 
 private:
-    // Lattices, their payloads and what belongs to them, on the device.
+    // Device memory for decoding.
     struct Workspace {
         Parts parts;
         LatticePairs<T> lattices;
@@ -77,7 +77,7 @@ private:
         std::uint16_t* codes;
         std::size_t bytes;
 
-        // memory: of the size so computed; or null, to compute it.
+        // memory: null to compute `bytes`, else of that size.
         Workspace(void* memory, const typename FieldCoder::Opened& opened, std::size_t n_values)
             : parts(memory), lattices(parts, opened.coded.sizes, opened.first_lattice()),
               payloads(parts.take<std::byte>(opened.first.back() - opened.first[1])),
@@ -89,7 +89,7 @@ private:
               bytes(parts.used()) {}
     };
 
-    // Of unit 0, what no tile has.
+    // Values of unit 0 that are not finite: no tile of the device gives them.
     std::vector<typename Put::Value> values_of(const typename FieldCoder::FirstUnit& unit0) const {
         using Bits = typename Traits<T>::Bits;
         std::vector<typename Put::Value> values;
@@ -125,7 +125,7 @@ private:
         memory_.done("copy_archive");
     }
 
-    // Returns the unit behind those of the lattice.
+    // Returns the number of the first unit behind the lattice.
     std::size_t decode_lattice(const Workspace& work, std::size_t i, std::size_t u, const std::uint32_t* slots,
                                T* field) {
         const auto& units = opened_.coded.units;
@@ -165,7 +165,7 @@ private:
     KeptMemory& memory_;
     FieldCoder& coder_;
     typename FieldCoder::Opened opened_;
-    std::size_t first_; // the coarsest lattice that is there when the device begins
+    std::size_t first_; // the finest lattice of unit 0, from which the device begins
 };
 
 } // namespace cusz::cuda

@@ -1,4 +1,4 @@
-// A field on a device to an archive.
+// Encodes a field on a device to an archive.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace cusz::cuda {
 
-// What the kernels have counted, where so many tiles of lattice 0 stand for all.
+// What the kernels have counted. rate: how many tiles of lattice 0 each counted one stands for.
 inline v2::Counts counts_of(const RecordCounts& found, std::uint64_t rate) {
     v2::Counts counts;
     for (std::size_t c = 0; c < v2::n_contexts; ++c) {
@@ -39,7 +39,7 @@ public:
         : memory_(memory), coder_(coder), how_(coding.interpolation), front_(front_of(layout, coding)), field_(field),
           coded_(front_, how_, nullptr), first_(coded_.units[0].lattice), n_units_(coded_.units.size() - 1) {}
 
-    // Returns whether the device can do it, and in `bytes` the archive's length, if that is within the capacity.
+    // Returns false if the device cannot do it. Sets `bytes` to the archive's length, if that is within the capacity.
     bool encode(const Target& target, std::uint64_t capacity, std::optional<std::size_t>& bytes) {
         if (first_ == 0 || !has_shared_memory<T>(coded_.pyramid, first_, coded_.coder.curve)) return false;
         std::byte* arrays = nullptr;
@@ -64,7 +64,7 @@ public:
     }
 
 private:
-    // What lattices are coded with, on the device.
+    // Device memory for encoding.
     struct Workspace {
         Parts parts;
         LatticePairs<T> lattices;
@@ -80,7 +80,7 @@ private:
         std::uint32_t* points;
         std::size_t bytes;
 
-        // memory: of the size so computed; or null, to compute it.
+        // memory: null to compute `bytes`, else of that size.
         Workspace(void* memory, const typename FieldCoder::Field& coded)
             : parts(memory), lattices(parts, coded.sizes, coded.units[0].lattice) {
             const auto& of = coded.pyramid.lattices;
@@ -118,7 +118,7 @@ private:
         return {lattice == 0 ? coded_.pyramid.lattices[0].n_tiles : 1, default_r};
     }
 
-    // Codes the lattices of unit 0, whose points are copied to the host, by the field's axes.
+    // Encodes the lattices of unit 0 on the host, to which their points are copied in the field's order of axes.
     void code_first(const Workspace& work) {
         const Lattice& lattice = coded_.pyramid.lattices[first_];
         BoxToCopy box{};
@@ -150,7 +150,7 @@ private:
         }
     }
 
-    // Codes the other lattices, and looks at what there is of each tile.
+    // Finds the codes of the other lattices, and records their tiles.
     RecordCounts record(const Workspace& work) {
         for (std::size_t i = first_; i-- > 0;) {
             find_fixed_contexts(lattices_[i], memory_.stream());
@@ -170,7 +170,7 @@ private:
         return counts;
     }
 
-    // Where the room of each unit ends, towards whose beginning it is written. Returns all of it.
+    // Finds the end of each unit's buffer (units are written backwards from there). Returns the total size.
     std::uint64_t find_ends() {
         ends_.resize(n_units_);
         std::uint64_t room = 0;
@@ -180,12 +180,12 @@ private:
                     room +=
                         std::uint64_t{tiles_[tile].n_values} + tiles_[tile].n_flags + tiles_[tile].extra_bits / 16 + 1;
             room += 1 + 2 * v2::max_lanes + 1;
-            ends_[u] = room += room % 2; // units have no word in common
+            ends_[u] = room += room % 2; // no two units share a 32-bit word
         }
         return room;
     }
 
-    // Calls use(lattice, its first unit, less 1, number of its units) for all lattices but those of unit 0.
+    // Calls use(lattice, its first unit - 1, number of its units) for all lattices but those of unit 0.
     template <class Use>
     void for_lattices(const Use& use) const {
         for (std::size_t u = 0, end = 0; u < n_units_; u = end) {

@@ -1,4 +1,4 @@
-// The spline codec on a device, for fields that lie there. The small lattices of unit 0 are the CPU's, as are fields that
+// The spline codec on a device, for fields that lie there. The CPU does the small lattices of unit 0, and fields that
 // have no others.
 #include "codec/backend.hpp"
 #include "codec/cpu/kernels.hpp"
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    // Returns whether the device could do it, and in `bytes` the archive's length, if that is within the capacity.
+    // Returns false if the device cannot do it. Sets `bytes` to the archive's length, if that is within the capacity.
     bool encode_there(const Layout& layout, const Coding& coding, const Source& field, const Target& target,
                       std::uint64_t capacity, std::optional<std::size_t>& bytes) {
         require_aligned(field, layout.value_bytes());
@@ -63,7 +63,7 @@ private:
         });
     }
 
-    // The same of decoding.
+    // Returns false if the device cannot do it.
     bool decode_there(const Frame& frame, const Source& body, const Target& field) {
         require_aligned(field, frame.layout.value_bytes());
         const std::span archive(body.bytes(), static_cast<std::size_t>(frame.coding.body_bytes));

@@ -38,7 +38,7 @@ public:
         CUSZ_CUDA(cudaMemsetAsync(memory, 0, n * sizeof(V), stream()));
     }
 
-    // Returns whether there was memory for what make() reserves.
+    // If there is not enough memory for what make() reserves, frees everything that is kept, and returns false.
     template <class Make>
     bool reserve(const Make& make) {
         try {
@@ -52,7 +52,7 @@ public:
         return true;
     }
 
-    // What all units are decoded with, and coded. Throws MEMORY.
+    // Tables shared by every unit: for decoding and for encoding. Throws MEMORY.
     const std::uint32_t* slots() { return table(slots_, has_slots_, unit_tables().slot); }
     const std::uint32_t* intervals() { return table(intervals_, has_intervals_, unit_tables().interval); }
 
@@ -80,7 +80,7 @@ private:
     bool has_slots_ = false, has_intervals_ = false;
 };
 
-// Whether a multiprocessor has enough for tiles of these lattices.
+// Whether the shared memory of a block holds tiles of these lattices.
 template <class T>
 bool has_shared_memory(const Pyramid& pyramid, std::size_t n_lattices, v2::Curve curve) {
     const std::size_t most = max_shared_bytes();
@@ -91,13 +91,13 @@ bool has_shared_memory(const Pyramid& pyramid, std::size_t n_lattices, v2::Curve
                        });
 }
 
-// Values of every second lattice, from 1 on, and what is in place of magnitudes.
+// Values and magnitudes, or marks, of lattices from 1 on. Two arrays of each serve alternate lattices.
 template <class T>
 struct LatticePairs {
     std::array<T*, 2> value;
     std::array<std::uint8_t*, 2> magnitude;
 
-    // sizes: of the arrays of lattices from 1 on; first: the coarsest one.
+    // sizes: of the arrays of lattices from 1 on; first: the coarsest lattice that needs one.
     LatticePairs(Parts& parts, const std::vector<std::size_t>& sizes, std::size_t first) {
         for (std::size_t j = 0; j < 2; ++j) {
             const std::size_t n = 1 + j <= first ? sizes[1 + j] : 0;
@@ -105,7 +105,7 @@ struct LatticePairs {
             magnitude[j] = parts.take<std::uint8_t>(n);
         }
     }
-    // Lattice i, which is coded from the next coarser one.
+    // Lattice i, which is predicted from the next coarser one.
     DeviceLattice<T> lattice(const typename cpu::FieldCoder<T>::Field& coded, std::size_t i) const {
         DeviceLattice<T> of{};
         of.lattice = coded.pyramid.lattices[i];
@@ -119,7 +119,7 @@ struct LatticePairs {
         }
         return of;
     }
-    // Takes what others than unit 0's lattices are coded from to the device.
+    // Copies lattice `first`, from which the others are predicted, to the device.
     void load(KeptMemory& memory, const cpu::LatticeArrays<T>& from, const std::vector<std::size_t>& sizes,
               std::size_t first) const {
         memory.copy(value[(first - 1) % 2], from.value, sizes[first]);

@@ -1,5 +1,5 @@
-// The host interface of the spline codec's kernels (contexts.cu, values.cu, units.cu). They code and decode lattices of
-// more than 4096 points; smaller ones, which share unit 0, are the CPU's. Pointers are device pointers.
+// The host interface of the spline codec's kernels (contexts.cu, values.cu, units.cu). They encode and decode lattices
+// of more than 4096 points; the CPU does smaller ones, which share unit 0. Pointers are device pointers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,38 +22,38 @@ struct UnitPlace {
     std::uint32_t n, log2_lanes;
 };
 
-// Codes between kernels. Others than these say that the field has, at the point's place, the value's bits or the code.
+// Stored in place of a code. With the last two, the field has the value or the code (as bits) at the point's place.
 inline constexpr std::int32_t special_code = -32768, verbatim_code = -32767, large_code = -32766;
 
-// A lattice as its units have it, whatever the type of values.
+// What units need to know of a lattice, whatever the type of values.
 struct UnitLattice {
     Lattice lattice;
-    // By tile and coding order, what contexts take from the coarser lattice, and then codes: of what is decoded, or is
-    // coded (RecordedPoint).
+    // By tile and coding order: first what contexts take from the coarser lattice, then codes. `codes` is for decoding,
+    // `points` (RecordedPoint) for encoding.
     std::uint16_t* codes;
     std::uint32_t* points;
-    const UnitPlace* units; // of the lattice; null when it is coded
+    const UnitPlace* units; // of the lattice; null when encoding
     const std::uint16_t* payloads;
 };
 
-// The same, and its values and those of the next coarser one.
+// The same with its values, and those of the next coarser lattice.
 template <class T>
 struct DeviceLattice : UnitLattice {
     Quantiser<T> quantiser;
     v2::Curve curve;
     const T* coarse;
     const std::uint8_t* coarse_magnitude;
-    T* fine; // null: of lattice 0
+    T* fine; // null for lattice 0
     std::uint8_t* fine_magnitude;
-    T* field;          // that is decoded
-    const T* original; // or coded; null otherwise
+    T* field;          // to decode to; null when encoding
+    const T* original; // the field to encode; null when decoding
 };
 
-// Values as kernels of units see them. Those only move verbatim ones, so that one kernel serves both types.
+// Values as kernels of units see them: these only move bits, so one kernel serves both types.
 struct UnitValues {
     void* decoded; // the field; or null
     const void* original;
-    std::uint64_t special; // its bits
+    std::uint64_t special; // the special pattern
     std::uint32_t bits;    // of a value: 32 or 64
 };
 template <class T>
@@ -84,21 +84,21 @@ struct ReadArguments {
     std::uint32_t lattice, n_units;
     std::uint64_t first_unit;
     const std::uint32_t* slots;          // by table and slot (codec/spline/tables.hpp)
-    const std::uint8_t* table_of;        // by phase, less 1, and place, 128 of each
+    const std::uint8_t* table_of;        // by phase - 1 and place, 128 for each phase
     const std::uint16_t* flag_frequency; // by context of groups
-    bool decode;                         // or only sum up
+    bool decode;                         // or only compute the checksum
     ReadResult* result;
 };
 
 // What a tile is coded as.
 struct TileRecord {
-    std::uint32_t live;              // whether any code is not 0
-    std::uint32_t n_values, n_flags; // that are coded, if it is
-    std::uint32_t extra_bits;        // no more than these
+    std::uint32_t live;              // whether any code is not 0, or any value missing
+    std::uint32_t n_values, n_flags; // how many are coded, if it is live
+    std::uint32_t extra_bits;        // an upper bound
 };
 
-// Counts of what is coded, for a model: of all lattices, but groups by whether they are of lattice 0. Must be zeroed
-// first.
+// Counts of what is coded, to choose a model from: groups[1] are those of lattice 0, groups[0] of all others. Must be
+// zeroed first.
 struct RecordCounts {
     std::uint64_t n[v2::n_contexts], size[v2::n_contexts], missing[v2::n_contexts][2];
     std::uint64_t groups[2][v2::n_group_contexts][2];
@@ -110,7 +110,7 @@ struct RecordArguments {
     std::uint32_t lattice, value_bits;
     Sample sample;              // of the tiles that are counted
     const std::uint16_t* sizes; // by symbol (archive/v2/tables.hpp)
-    TileRecord* tiles;          // which are live is known
+    TileRecord* tiles;          // `live` is given, the rest is set
     RecordCounts* counts;
 };
 
@@ -120,12 +120,12 @@ struct WriteArguments {
     std::uint32_t n_units;
     const TileRecord* tiles;
     const std::uint32_t* intervals; // by table and symbol (codec/spline/unit_tables.hpp)
-    // By phase, less 1, and place, 128 of each: tables, and up to how far from 0 codes surely have symbols there.
+    // By phase - 1 and place, 128 for each phase: tables, and the magnitude up to which codes surely have symbols.
     const std::uint8_t *table_of, *reach;
     const std::uint8_t* flag_table; // by context of groups
-    const std::uint64_t* end;       // of each unit, where its room ends
+    const std::uint64_t* end;       // where the buffer of each unit ends
     std::uint16_t* payloads;        // zeros
-    UnitPlace* units;               // where they are
+    UnitPlace* units;               // set: where they are
 };
 
 // Puts the payloads of a lattice one after the other, and adds up its checksum.
@@ -133,12 +133,12 @@ struct GatherArguments {
     const std::uint16_t* payloads;
     const UnitPlace* units;
     std::uint32_t n_units;
-    const std::uint64_t* to; // of each unit, where it goes
+    const std::uint64_t* to; // where each unit goes
     std::uint16_t* target;
     std::uint64_t* checksum; // to be added to
 };
 
-// Values that are put into the field where no tile has them.
+// Values to put into the field that no tile gives.
 template <class T>
 struct PutArguments {
     struct Value {
@@ -155,7 +155,7 @@ template <class T>
 std::size_t value_memory_bytes(const Lattice& lattice, v2::Curve curve);
 template <class T>
 std::size_t fixed_memory_bytes(const Lattice& lattice);
-// What the current device has.
+// Max shared memory of a block on the current device.
 std::size_t max_shared_bytes();
 
 // Each launches one kernel on the stream. Throws Error(DEVICE).
@@ -164,7 +164,7 @@ void find_fixed_contexts(const DeviceLattice<T>& lattice, cudaStream_t stream);
 void read_units(const ReadArguments& arguments, cudaStream_t stream);
 template <class T>
 void find_values(const DeviceLattice<T>& lattice, cudaStream_t stream);
-// Says of tiles whether they are live, and adds up what is missing.
+// Adds codes to `points`, sets `live` of each tile, and counts missing values.
 template <class T>
 void find_codes(const DeviceLattice<T>& lattice, TileRecord* tiles, RecordCounts* counts, cudaStream_t stream);
 void record_tiles(const RecordArguments& arguments, cudaStream_t stream);

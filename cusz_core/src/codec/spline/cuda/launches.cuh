@@ -10,10 +10,10 @@
 
 namespace cusz::cuda {
 
-// Blocks of a multiprocessor that there are registers for: not fewer, and, so that none are spilled, not many more.
+// Blocks per multiprocessor that must have enough registers: no fewer, and not many more, or registers would spill.
 inline constexpr int blocks_at_once = 4;
 
-// Parts of dynamic shared memory: of a known type, and what comes behind.
+// Dynamic shared memory has an object of a known type, and the rest behind it.
 template <class Known>
 inline constexpr std::size_t rest_at = (sizeof(Known) + 15) / 16 * 16;
 template <class T, class Known>
@@ -34,7 +34,7 @@ void with_axes(const Lattice& lattice, const Use& use) {
     use(Class<3>{});
 }
 
-// Launches a kernel whose warps take a part each.
+// For kernels whose warps take a part each: use(Class<axes>, whether tiles fit).
 template <class Use>
 void with_axes_and_fit(const Lattice& lattice, const Use& use) {
     with_axes(lattice, [&]<std::uint32_t axes>(Class<axes>) {

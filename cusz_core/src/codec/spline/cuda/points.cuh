@@ -1,4 +1,4 @@
-// What is kept of a point between kernels.
+// What is kept about a point between kernels.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@ __device__ inline std::uint32_t number_of_bits(std::uint32_t v) {
     return 32 - static_cast<std::uint32_t>(__clz(static_cast<int>(v)));
 }
 
-// What a point's context takes from the coarser lattice: roughness, a sum of magnitudes, as far as it matters, and
-// whether nothing, something around, a corner or all corners are missing: then the others do not matter.
+// What a point's context takes from the coarser lattice: roughness, the sum of magnitudes, and what is missing: 0
+// nothing, 1 something around, 2 a corner, 3 all corners. Unless that is 0, only it matters.
 struct FixedContext {
-    static constexpr std::uint32_t bits = 10, most = 64; // any larger sum is as good
+    static constexpr std::uint32_t bits = 10, most = 64; // larger sums give the same context
     static constexpr std::uint32_t first_missing = (most + 1) * 8;
 
     std::uint32_t roughness, sum, missing;
@@ -28,8 +28,8 @@ struct FixedContext {
     }
 };
 
-// A point that is recorded: what its context takes from the coarser lattice and, when all is known, its place; and its
-// code, or what kind of value is missing.
+// A recorded point: what its context takes from the coarser lattice, later replaced by its place; and its code, or
+// which kind of missing value it is.
 struct RecordedPoint {
     static constexpr std::uint32_t missing_bit = 1u << FixedContext::bits, code_at = FixedContext::bits + 1;
     static constexpr std::uint32_t context_mask = missing_bit - 1;
@@ -44,7 +44,7 @@ struct RecordedPoint {
     __device__ explicit RecordedPoint(std::uint32_t word)
         : code(static_cast<std::int32_t>(word) >> code_at), is_missing((word & missing_bit) != 0) {}
     __device__ RecordedPoint(std::int32_t its_code, bool missing) : code(its_code), is_missing(missing) {}
-    // Whether the code is 0, and is not missing.
+    // Whether the code is 0, and the value not missing.
     __device__ static bool is_zero(std::uint32_t word) { return word >> FixedContext::bits == 0; }
 };
 

@@ -1,4 +1,4 @@
-// What tiles are predicted from, and values (docs/reference/format_v2.md, sections 4 and 5); by a block.
+// Prediction and quantisation of tiles (docs/reference/format_v2.md, sections 4 and 5); by a block.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace cusz::cuda {
 
-// In place of the magnitude of a value that is missing (section 6), in arrays of lattices.
+// Marks: they replace the magnitude of a missing value (section 6) in arrays of lattices.
 inline constexpr std::uint8_t special_mark = 255, verbatim_mark = 254, not_finite_mark = 253;
 __device__ inline bool is_missing(std::uint8_t magnitude) { return magnitude > 127; }
 
@@ -20,8 +20,8 @@ __device__ T limited(T predicted) {
     return magnitude(predicted) <= std::numeric_limits<T>::max() ? predicted : T{0};
 }
 
-// Class 0 of a tile and what lies around it, of an array of the coarser lattice, or 0 where the lattice has nothing.
-// turn(): what becomes of each; of 0, 0.
+// Loads class 0 of a tile and its margin from an array of the coarser lattice; beyond the lattice, zeros. turn()
+// converts each value, and 0 to 0.
 template <class Boxes, class From, class To, class Turn>
 __device__ void load_class_0(const Extents& stride, const TilePlace& place, const Boxes& boxes, const From* array,
                              To* box, const Turn& turn) {
@@ -73,7 +73,7 @@ __device__ void continue_class(const Lattice& lattice, const TilePlace& place, c
             }
             if (!is_known<axes>(place, c, x)) continue;
             T* const row = value + boxes.at(c, x);
-            const auto straight = [=](int first, int second) { // from the values at a border and behind it
+            const auto straight = [=](int first, int second) { // from a value and the next one inwards
                 return (row[first * s] - row[second * s]) + row[first * s];
             };
             const auto curved = [=](int first, int second, int third) {
@@ -89,7 +89,7 @@ __device__ void continue_class(const Lattice& lattice, const TilePlace& place, c
     }
 }
 
-// The prediction of class c at x, not limited. of(source): the values of a class.
+// The prediction for class c at x, before limited(). of(source): the values of a class.
 template <std::uint32_t c, class Boxes, class Of>
 __device__ auto predict(const TilePlace& place, const Boxes& boxes, v2::Curve curve, const int (&x)[4], const Of& of) {
     using T = std::remove_cvref_t<decltype(of(0)[0])>;
@@ -98,7 +98,7 @@ __device__ auto predict(const TilePlace& place, const Boxes& boxes, v2::Curve cu
         constexpr std::uint32_t a = axis, source = c ^ 1u << a;
         const T* const at = of(source) + boxes.at(source, x);
         const auto s = static_cast<int>(boxes.stride(source, a));
-        // Of both curves, without a branch, so that all loads of a point are on their way at a time.
+        // Both curves, without a branch, so that all loads of a point are in flight at once.
         const T near = at[0] + at[s], next = at[-s] + at[2 * s], cubic = (near * T(9) - next) * T(0.0625);
         T of_axis = Boxes::before == 1 && curve == v2::Curve::linear ? near * T(0.5) : cubic;
         if constexpr (Boxes::before > 1)
@@ -111,15 +111,15 @@ __device__ auto predict(const TilePlace& place, const Boxes& boxes, v2::Curve cu
     return sum;
 }
 
-// Memory of a block that works on a tile's values, of which dynamic shared memory has the rest: the values, predictions
-// without codes, if they are wanted, and what is in place of magnitudes, by the tile's points.
+// Shared memory of a block that works on the values of a tile. Behind it lie the values, predictions without codes (if
+// the curve needs them), and a magnitude or mark for each point of the tile.
 struct ValueMemory {
     TilePlace place;
     std::uint32_t any_missing;
-    std::uint32_t is_live;      // of what is coded: whether any code is not 0
-    std::uint32_t n_missing[2]; // special and verbatim values
+    std::uint32_t is_live;      // encoding: whether any code is not 0, or any value missing
+    std::uint32_t n_missing[2]; // encoding: special and verbatim values
 };
-// Bytes of the rest.
+// Bytes of what lies behind it.
 template <class T>
 constexpr std::size_t value_bytes(const std::array<std::uint32_t, 4>& edge, std::uint32_t axes, v2::Curve curve) {
     const std::uint32_t margin = curve >= v2::Curve::six_points ? 5 : 3;
@@ -132,7 +132,7 @@ constexpr std::size_t value_bytes(const std::array<std::uint32_t, 4>& edge, std:
     return all * sizeof(T) + max_tile_values;
 }
 
-// A point of a tile in raster order.
+// The number of a point in the tile's raster order.
 template <class Tile>
 __device__ std::uint32_t raster(const TilePlace& place, std::uint32_t c, const int (&x)[4]) {
     return static_cast<std::uint32_t>(offset_of<Tile>(
@@ -145,7 +145,7 @@ __device__ inline std::uint8_t magnitude_of_code(std::int32_t code) {
 
 // ---- Quantisation (section 5)
 
-// Whether a value is coded, and the error of what it is coded as is less than e; if not, is_coded_after_all() tells.
+// Sets `value` and `code`. Returns true if d is coded with an error below e; otherwise is_coded_after_all() decides.
 template <class T>
 __device__ bool quantise(T d, T p, const Quantiser<T>& q, T& value, std::int32_t& code) {
     constexpr T rounder = Traits<T>::rounder;
@@ -164,14 +164,14 @@ __device__ bool is_coded_after_all(T d, T p, const Quantiser<T>& q, T value) {
     return r > T{0} ? error <= T{0} : error >= T{0};
 }
 
-// What turns predictions into values, point by point. in_field: where it is in the field; of_point: its code. given()
-// loads what a point is made of, which waits in the place of its value, so that all of a tile's are on their way at a
-// time. quick() does it for most points and returns whether it has, and the code; otherwise slow() has to, with the same
-// prediction, and sets what is in place of the magnitude.
+// DecodePoint and CodePoint turn predictions into values, point by point. in_field: the point's offset in the field;
+// of_point: its code. given() loads a point's input (code or original), which is kept in the place of its value, so
+// that all loads of a tile are in flight at once. quick() sets the value and the code of most points. If it returns
+// false, slow() takes the same prediction, and sets the value, and the magnitude or mark.
 
 template <class T>
 struct DecodePoint {
-    using Code = const std::uint16_t; // of what it goes by
+    using Code = const std::uint16_t; // as stored
 
     const DeviceLattice<T>& of;
     bool is_live;
@@ -193,7 +193,7 @@ struct DecodePoint {
             return;
         }
         const T there = of.field[in_field];
-        if (code == large_code) { // may be a number that is one of the words
+        if (code == large_code) { // also numbers that equal one of these words
             const auto large = static_cast<std::int32_t>(bits_of(there));
             mark = magnitude_of_code(large);
             p = value(p, static_cast<T>(large));
@@ -205,8 +205,8 @@ struct DecodePoint {
     }
 };
 
-// Hides where a number comes from. The compiler otherwise joins neighbours in memory in one register, of which a half has
-// no value on some paths: tests/ptx does not take that.
+// Hides where a number comes from. The compiler otherwise joins neighbours in memory into one register, half of which
+// has no value on some paths, and tests/ptx does not support that.
 template <class V>
 __device__ V apart(V v) {
 #ifdef __CUDA_ARCH__
@@ -225,7 +225,7 @@ struct CodePoint {
     const DeviceLattice<T>& of;
     std::uint32_t (&n_missing)[2];
     Quantiser<T> quantiser;
-    mutable std::int32_t codes_of_thread = 0; // all of their bits
+    mutable std::int32_t codes_of_thread = 0; // all codes by OR, with 1 for missing values
 
     __device__ CodePoint(const DeviceLattice<T>& its_lattice, std::uint32_t (&missing)[2])
         : of(its_lattice), n_missing(missing), quantiser{apart(of.quantiser.e), apart(of.quantiser.step),
@@ -234,7 +234,7 @@ struct CodePoint {
     __device__ bool any_code() const { return codes_of_thread != 0; }
     __device__ Code* codes() const { return of.points; }
     __device__ T given(std::int64_t in_field, Code&) const { return of.original[in_field]; }
-    // By an addition that nobody waits for: of the code, the word has nothing yet.
+    // By an atomic OR, because nobody has to wait for that. The code's bits of the word are still 0.
     __device__ void put(const RecordedPoint& point, Code& of_point) const {
         codes_of_thread |= point.code | (point.is_missing ? 1 : 0);
         atomicOr(&of_point, point.packed(0));
@@ -265,8 +265,8 @@ struct CodePoint {
     }
 };
 
-// Puts the points of class c, and of the one that is odd along the first axis, too, where they belong: they become lines
-// again. has_marks: whether others than those of class 0 have any.
+// Stores the values of class c, which is even along axis 0, and of class c | 1 where they belong, as whole lines.
+// has_marks: whether classes other than 0 have magnitudes or marks.
 template <std::uint32_t c, class Boxes, class T>
 __device__ __forceinline__ void put_lines(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes,
                                           const T* value, bool has_marks, const std::uint8_t* mark) {
@@ -299,7 +299,7 @@ __device__ __forceinline__ void put_lines(const DeviceLattice<T>& of, const Tile
                 if (!is_last) {
                     of.fine[to + k * step_to] = from[k * step];
                     of.fine_magnitude[to + k * step_to] = m;
-                } else if (m != not_finite_mark) { // these are there
+                } else if (m != not_finite_mark) { // those are already in the field
                     of.field[to + k * step_to] = m == special_mark ? special : from[k * step];
                 }
             }
@@ -315,7 +315,7 @@ __device__ __forceinline__ void put_lines(const DeviceLattice<T>& of, const Tile
                       put_column);
 }
 
-// Puts what the tile's points are made of where their values will be. meanwhile(): what can be done until it is there.
+// Puts the given() of each point where its value will be. meanwhile(): work to do while the loads are in flight.
 template <class Boxes, class T, class Finish, class Meanwhile>
 __device__ __forceinline__ void give_points(const DeviceLattice<T>& of, const TilePlace& place, const Boxes& boxes,
                                             T* value, const Finish& finish, const Meanwhile& meanwhile) {
@@ -326,7 +326,7 @@ __device__ __forceinline__ void give_points(const DeviceLattice<T>& of, const Ti
     const auto for_all_classes = [&](const auto& use) {
         for (std::uint32_t phase = 1; phase <= axes; ++phase) for_classes<axes>(phase, use);
     };
-    // What the points of a column are made of: of k.
+    // A function that loads given() of point k of a column.
     const auto given = [&](auto c, const int (&x)[4]) {
         const ClassGroups<Tile> groups{tile, c};
         const typename ClassGroups<Tile>::Column order(groups, x);
@@ -337,7 +337,7 @@ __device__ __forceinline__ void give_points(const DeviceLattice<T>& of, const Ti
             return finish.given(in_field + k * step, codes[order(x[along] + static_cast<int>(k))]);
         };
     };
-    if constexpr (Tile::is_full && axes == 3) { // a thread has one column of each class
+    if constexpr (Tile::is_full && axes == 3) { // a thread owns one column of each class
         constexpr std::uint32_t n = Tile::n(0, 0), steps = Tile::n(0, along);
         static_assert(n * Tile::n(0, 1) == tile_threads);
         const int x[4] = {static_cast<int>(threadIdx.x % n), static_cast<int>(threadIdx.x / n), 0, 0};
@@ -365,13 +365,13 @@ __device__ __forceinline__ void give_points(const DeviceLattice<T>& of, const Ti
     }
 }
 
-// Predicts a tile's points phase by phase; `finish` turns predictions into values. These are put where they belong.
-// Positions that the lattice does not have are computed like others, and nobody looks at them.
+// Predicts a tile's points phase by phase, turns predictions into values by `finish`, and stores them where they
+// belong. Positions that the lattice does not have are computed like others, but nobody looks at them.
 template <bool wide, class Tile, class T, class Finish>
 __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const Tile& tile, ValueMemory& shared,
                                                T* value, const Finish& finish) {
     constexpr std::uint32_t axes = Tile::axes, along = column_axis<axes>;
-    [[maybe_unused]] constexpr int unrolled = wide ? 1 : Tile::unrolled; // or there would be too much of it
+    [[maybe_unused]] constexpr int unrolled = wide ? 1 : Tile::unrolled; // to limit the size of the code
     const Boxes<Tile, wide ? 2 : 1, wide ? 3 : 2> boxes{tile};
     const TilePlace& place = shared.place;
     const bool adds_codes = wide && of.curve == v2::Curve::six_points_and_codes;
@@ -395,7 +395,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
             const std::int64_t in_field =
                 static_cast<std::int64_t>(place.field) + offset_of<Tile>(c, x, of.lattice.field_stride);
             const auto step = static_cast<std::int64_t>((along < axes ? 2 : 1) * of.lattice.field_stride[along]);
-            std::uint32_t left = 0; // points for slow()
+            std::uint32_t left = 0; // a bit for each point that needs slow()
             const typename ClassGroups<Tile>::Column order(groups, x);
             auto* const of_column = codes + order.first;
 #pragma unroll(unrolled)
@@ -444,7 +444,7 @@ __device__ __forceinline__ void find_values_of(const DeviceLattice<T>& of, const
         });
         __syncthreads();
     }
-    if (of.original != nullptr && of.fine == nullptr) return; // nobody looks at them
+    if (of.original != nullptr && of.fine == nullptr) return; // nobody looks at the values
     const bool has_marks = of.fine != nullptr || shared.any_missing != 0;
     const auto put = [&](auto c) { put_lines<c>(of, place, boxes, value, has_marks, mark); };
     put(Class<0>{});

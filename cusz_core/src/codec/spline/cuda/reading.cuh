@@ -1,4 +1,4 @@
-// Takes a unit's payload to codes (docs/reference/format_v2.md, section 8); by a warp.
+// Decodes a unit's payload to codes (docs/reference/format_v2.md, section 8); by a warp.
 #pragma once
 
 #include "archive/checksum.hpp"
@@ -6,14 +6,14 @@
 
 namespace cusz::cuda {
 
-// Where codes of a tile are that later phases look at.
+// The layout of those codes of a tile that later phases look at.
 template <class Tile>
 using NearBoxes = std::conditional_t<Tile::is_full, EqualBoxes<Tile>, Boxes<Tile, 0, 1>>;
 
-// Memory of a warp. fits: tiles are no longer along any axis than full ones, but for lattices that are thin along some.
+// Shared memory of a warp. fits: no edge of a tile is longer than a full tile's. Thin lattices may have longer ones.
 template <std::uint32_t axes, bool fits>
 struct TileMemory {
-    // Codes of all classes but the first and the last one, with their margins; they are cleared eight at a time.
+    // Codes of all classes but 0 and the last one, with their margins; cleared eight at a time.
     static constexpr std::uint32_t near_codes() {
         if (!fits) return 9728; // 2 x 2 x 2 x 512 points
         if (axes == 1) return 8;
@@ -28,19 +28,19 @@ struct TileMemory {
     alignas(16) Array<NearCode, near_codes()> code;
 };
 
-// The same of a unit that is read, or written.
+// The same for a unit that is read. Units that are written use its sizes.
 template <std::uint32_t axes, bool fits>
 struct UnitMemory : TileMemory<axes, fits> {
     static constexpr std::uint32_t class_points = max_tile_values >> axes; // of a full tile
-    // Points of a phase, and groups with flags.
+    // Max points of a phase, and groups with flags.
     static constexpr std::uint32_t most_points = fits && axes > 1 ? axes * class_points : max_tile_values / 2;
     static constexpr std::uint32_t most_flags = fits ? most_points / v2::max_group_points : most_points;
 
-    Array<std::uint8_t, most_points> entry; // of a phase: contexts, and then symbols
-    Array<std::uint8_t, most_flags> flag;   // contexts, and then flags
+    Array<std::uint8_t, most_points> entry; // of a phase: contexts, then symbols
+    Array<std::uint8_t, most_flags> flag;   // contexts, then flags
 };
 
-// Where codes of earlier phases are, by their place in `boxes`; they are 0, as what lies beyond the tile stays. By a warp.
+// Clears the codes of earlier phases; beyond the tile they stay 0. Returns an array to index by `boxes`. By a warp.
 template <class Boxes, std::uint32_t room>
 __device__ NearCode* cleared_codes(const Boxes& boxes, Array<NearCode, room>& code) {
     constexpr std::uint32_t axes = decltype(boxes.tile)::axes;
@@ -58,7 +58,7 @@ __device__ NearCode* cleared_codes(const Boxes& boxes, Array<NearCode, room>& co
     return &code[0] - of_class_0;
 }
 
-// Memory of a block, for what its warps look up.
+// Shared memory of a block: what its warps look up.
 struct ReadTables {
     Array<std::uint8_t, 3 * 128> table_of;
     Array<std::uint16_t, v2::n_group_contexts> flag_frequency;
@@ -79,7 +79,7 @@ public:
         has_states_ = __all_sync(whole_warp, has_states_ && (lane() >= lanes_ || state_ >= v2::rans_low)) != 0;
     }
 
-    // This and the next are not kept in registers, of which there are too few.
+    // Neither this nor the next is kept in a register: there are too few.
     __device__ std::uint32_t live() const { return payload_[0]; }
     __device__ std::uint32_t extra_units() const { return n_ - (1 + 2 * lanes_); } // if there are states
     __device__ bool has_states() const { return has_states_; }
@@ -109,7 +109,7 @@ public:
     template <std::uint32_t room>
     __device__ void symbols(const std::uint32_t* slots, const std::uint8_t* table_of, Array<std::uint8_t, room>& entry,
                             std::uint32_t n) {
-        // Of the next step, for which nothing is to be waited then.
+        // For the next step, which then does not wait for them.
         bool active = lane() < lanes_ && lane() < n;
         std::uint32_t table = active ? table_of[entry[lane()]] : 0;
         for (std::uint32_t i = lane(); i < n + lane(); i += lanes_) {
@@ -122,7 +122,7 @@ public:
             if (now) entry[i] = static_cast<std::uint8_t>(slot);
         }
     }
-    // So many extra bits of every lane, in their order.
+    // Reads `bits` extra bits for each lane, in the order of lanes.
     __device__ std::uint64_t extra(std::uint32_t bits) {
         const std::uint32_t end = warp_inclusive_sum(bits), begin = extra_bits_ + end - bits;
         extra_bits_ += __shfl_sync(whole_warp, end, warp_lanes - 1);
@@ -139,7 +139,7 @@ public:
     }
 
 private:
-    // A step of the lanes that are active. place: of the slot in the interval.
+    // A step of the active lanes. place: of the slot in its interval.
     __device__ void advance(bool active, std::uint32_t frequency, std::uint32_t place) {
         if (active) state_ = frequency * (state_ >> v2::rans_bits) + place;
         const bool is_empty = active && state_ < v2::rans_low;
@@ -158,8 +158,8 @@ private:
 
     const std::uint16_t* payload_;
     std::uint32_t n_, lanes_, state_ = v2::rans_low, words_, extra_bits_ = 0;
-    // The next words: a lane has one of those from window_at_ on, above it one of the 32 behind them, and one of those
-    // behind these, which is not waited for.
+    // The next words. A lane has word window_at_ + lane() in the lower half of window_, the one 32 words later in the
+    // upper half, and in next_ the one 64 words later, which is loaded ahead.
     std::uint32_t window_at_, window_, next_;
     bool has_states_;
 };
@@ -180,8 +180,8 @@ __device__ inline void put_value(const UnitValues& values, std::int64_t at, std:
         static_cast<float*>(values.decoded)[at] = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
 }
 
-// Adds what the symbol alone does not say, and says if it is wrong; by a warp of which some lane has such a symbol.
-// in_field: of the point, which has there what is too large for a code.
+// Adds what the symbol alone does not say, and sets `error` if it is wrong; by a warp in which some lane has such a
+// symbol. in_field: the point's offset in the field, where codes that are too large and verbatim values are put.
 __device__ inline void read_rest(ReadCode& code, std::uint32_t symbol, UnitReader& unit, const UnitValues& values,
                                  std::int64_t in_field, UnitError& error) {
     const bool is_code = symbol >= v2::first_bucket && symbol < v2::special;
@@ -207,13 +207,13 @@ __device__ inline void read_rest(ReadCode& code, std::uint32_t symbol, UnitReade
     }
 }
 
-// The tiles of a unit. Returns what is wrong with it.
+// Reads a tile of a unit. Returns what is wrong with it.
 template <class Memory, class Tile>
 __device__ UnitError read_tile(const ReadArguments& a, const ReadTables& tables, UnitReader& unit, const Tile& tile,
                                Memory& shared) {
     constexpr std::uint32_t axes = Tile::axes;
     const NearBoxes<Tile> boxes{tile};
-    // Of the tile; not kept in registers, of which there are too few.
+    // Codes of the tile. The pointer is not kept in registers: there are too few.
     const auto codes_from = [&](std::uint32_t c, std::uint32_t first) {
         return a.of.codes + shared.place.first_code + (first_of_class(tile, c, false) + first);
     };
@@ -249,7 +249,7 @@ __device__ UnitError read_tile(const ReadArguments& a, const ReadTables& tables,
         unit.flags(tables, shared.flag, n_flags);
         __syncwarp();
 
-        // Calls use(c, group, number of the first of its values among those that are coded, whether it is significant).
+        // Calls use(c, group, number of coded values before it, whether it is significant). Returns all coded values.
         const auto for_groups = [&](const auto& use) {
             std::uint32_t flag = 0, coded = 0;
             for_classes<axes>(phase, [&](auto constant) {

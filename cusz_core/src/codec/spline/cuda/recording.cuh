@@ -1,4 +1,4 @@
-// What a tile is coded as (docs/reference/format_v2.md, section 8), before its tables are known; by a warp.
+// Records what a tile is coded as (docs/reference/format_v2.md, section 8), before the tables are known; by a warp.
 #pragma once
 
 #include "reading.cuh"
@@ -16,7 +16,7 @@ __device__ inline std::uint32_t symbol_of_point(const RecordedPoint& point) {
     return point.code == RecordedPoint::special ? v2::special : v2::verbatim;
 }
 
-// Counts of a block, of the rows of one lattice.
+// Counts of a block, for the rows of one lattice.
 struct CountMemory {
     static constexpr std::uint32_t contexts = 3 * v2::n_places;
     Array<unsigned long long, contexts> size;
@@ -25,7 +25,7 @@ struct CountMemory {
     Array<std::uint32_t, 2 * v2::n_group_contexts> groups;
 };
 
-// Replaces what contexts take from the coarser lattice by places, and counts what is coded if that is wanted. Of a live
+// Replaces what contexts take from the coarser lattice by places and, if is_counted, counts what is coded; for a live
 // tile.
 template <class Memory, class Tile>
 __device__ TileRecord record_tile(const RecordArguments& a, const Tile& tile, bool is_counted, CountMemory& counts,

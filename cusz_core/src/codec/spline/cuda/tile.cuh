@@ -1,5 +1,5 @@
-// The points of a tile by class, and where arrays have them (format_v2.md, section 2). Extents of full tiles are
-// constants; others have the same functions.
+// The points of a tile by class, and where they lie in arrays (format_v2.md, section 2). The extents of full tiles are
+// constants; other tiles have the same functions.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace cusz::cuda {
 
 inline constexpr std::uint32_t tile_threads = 128;
-// Positions of a column that are worked on at a time: all of a full tile's, with the widest margins.
+// Max positions of a column in one go: a whole column of a full tile of three axes, with the widest margins.
 inline constexpr int most_of_column = 9;
 
 template <std::uint32_t c>
@@ -32,7 +32,7 @@ __device__ void for_classes(std::uint32_t phase, const Use& use) {
     };
     all(std::make_integer_sequence<std::uint32_t, last + 1>{});
 }
-// Calls use(Class<a>) for the axes that a class is odd along, ascending.
+// Calls use(Class<a>) for the axes along which a class is odd, ascending.
 template <std::uint32_t c, class Use>
 __device__ void for_odd_axes(const Use& use) {
     if constexpr ((c & 1) != 0) use(Class<0>{});
@@ -40,7 +40,7 @@ __device__ void for_odd_axes(const Use& use) {
     if constexpr ((c & 4) != 0) use(Class<2>{});
 }
 
-// What a thread of a block that works on a tile goes along: the last active axis, up to so many positions at a time.
+// The axis of the columns that threads walk along: the last active one, but axis 3 if only one is active.
 template <std::uint32_t axes>
 inline constexpr std::uint32_t column_axis = axes > 1 ? axes - 1 : 3;
 
@@ -48,9 +48,9 @@ template <std::uint32_t of_axes>
 struct FullTile {
     static constexpr std::uint32_t axes = of_axes;
     static constexpr bool is_full = true;
-    // Steps along columns, where their number is a constant.
+    // Unroll factor of loops along columns: all steps, where their number is a constant.
     static constexpr int unrolled = of_axes == 2 ? 1 : most_of_column;
-    // Half coordinates of a class along an axis.
+    // Number of half coordinates of a class along an axis.
     static constexpr std::uint32_t n(std::uint32_t, std::uint32_t a) { return a < axes ? tile_edges(axes)[a] / 2 : 1; }
 };
 template <std::uint32_t of_axes>
@@ -58,7 +58,7 @@ struct ClippedTile {
     static constexpr std::uint32_t axes = of_axes;
     static constexpr bool is_full = false;
     static constexpr int unrolled = 1;
-    const std::uint32_t* edge; // of TilePlace, in shared memory: what follows from it would take too many registers
+    const std::uint32_t* edge; // of TilePlace, in shared memory: copies of it would take too many registers
     __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const {
         return a < axes ? (edge[a] + 1 - (c >> a & 1)) / 2 : edge[a];
     }
@@ -69,7 +69,7 @@ __device__ constexpr std::uint32_t points(const Tile& tile, std::uint32_t c) {
     return tile.n(c, 0) * tile.n(c, 1) * tile.n(c, 2) * tile.n(c, 3);
 }
 
-// Where a class's points begin in coding order: in the tile, behind class 0's, or in their phase.
+// Where the points of a class begin in coding order, counted from the first coded point of the tile or of their phase.
 template <class Tile>
 __device__ constexpr std::uint32_t first_of_class(const Tile& tile, std::uint32_t c, bool in_phase) {
     const int phase = std::popcount(c);
@@ -81,7 +81,7 @@ __device__ constexpr std::uint32_t first_of_class(const Tile& tile, std::uint32_
     return first;
 }
 
-// Groups of a class. Of a group's 64 slots those beyond the tile are empty.
+// Groups of a class. A group has 64 slots; those beyond the tile are empty.
 template <class Tile>
 struct ClassGroups {
     const Tile& tile;
@@ -90,14 +90,14 @@ struct ClassGroups {
     static constexpr std::uint32_t edge(std::uint32_t a) { return group_edges(Tile::axes)[a]; }
     __device__ constexpr std::uint32_t along(std::uint32_t a) const { return (tile.n(c, a) + edge(a) - 1) / edge(a); }
     __device__ constexpr std::uint32_t number() const { return along(0) * along(1) * along(2) * along(3); }
-    // Of a group that begins there. Those of full tiles are full.
+    // Length of a group that begins at `origin`. Groups of full tiles are full.
     __device__ constexpr std::uint32_t length(std::uint32_t a, std::uint32_t origin) const {
         return Tile::is_full ? edge(a) : std::min(edge(a), tile.n(c, a) - origin);
     }
 
     struct Place {
         std::uint32_t origin[4], length[4];
-        std::uint32_t first, n; // in the order of the class
+        std::uint32_t first, n; // the number of its first point in the order of the class; how many points it has
     };
     __device__ constexpr Place operator[](std::uint32_t number) const {
         Place place{};
@@ -113,7 +113,7 @@ struct ClassGroups {
             place.first = number * v2::max_group_points;
             return place;
         }
-        // All groups of the layers before this one; in its layer those of the rows before; in its row those before.
+        // Before it come the earlier groups of its row, the earlier rows of its layer, and the earlier layers.
         std::uint32_t before = 1;
         for (std::uint32_t a = 0; a < 4; ++a) {
             std::uint32_t behind = 1;
@@ -157,7 +157,7 @@ struct ClassGroups {
             return ClassGroups{tile, c}.order(at);
         }
     };
-    // Half coordinates of a slot, and its number among those of the group that are not empty. Returns whether it is not.
+    // Sets the half coordinates of a slot and its number among the group's points. Returns false if the slot is empty.
     __device__ static constexpr bool point(const Place& place, std::uint32_t slot, int (&x)[4], std::uint32_t& number) {
         bool is_inside = true;
         std::uint32_t step = 1;
@@ -174,8 +174,8 @@ struct ClassGroups {
     }
 };
 
-// Calls use(c, group, given) for the groups of a phase in coding order or backwards, by a warp. given: of each lane, what
-// load(c, group, slot) has for its one or two slots of a group, which is on its way `ahead` groups before it is used.
+// Calls use(c, group, given) for the groups of a phase, in coding order or backwards; by a warp. given: what
+// load(c, group, slot) returns for the lane's two slots of the group; it is loaded `ahead` groups before it is used.
 template <int ahead, int unrolled, bool backwards = false, class Tile, class Load, class Use>
 __device__ __forceinline__ void for_groups_ahead(const Tile& tile, std::uint32_t phase, const Load& load,
                                                  const Use& use) {
@@ -202,7 +202,7 @@ __device__ __forceinline__ void for_groups_ahead(const Tile& tile, std::uint32_t
     });
 }
 
-// One array for each class, with so many positions more before and behind it along active axes that it is even along.
+// One array per class, with margins of `before` and `behind` positions along the active axes in which it is even.
 template <class Tile, std::uint32_t of_before, std::uint32_t of_behind>
 struct Boxes {
     static constexpr std::uint32_t before = of_before, behind = of_behind;
@@ -229,16 +229,16 @@ struct Boxes {
             at += (static_cast<std::uint32_t>(x[a]) + (has_margin(c, a) ? before : 0)) * stride(c, a);
         return at;
     }
-    // Positions of a class's array become half coordinates.
+    // Turns a position in the array of a class into half coordinates.
     __device__ static constexpr void leave_margin(std::uint32_t c, int (&x)[4]) {
         for (std::uint32_t a = 0; a < Tile::axes; ++a)
             if (has_margin(c, a)) x[a] -= static_cast<int>(before);
     }
-    // Whether a position is in the tile, as far as this axis says.
+    // Whether a position is in the tile along this axis.
     __device__ constexpr bool is_own_along(std::uint32_t c, std::uint32_t a, int x) const {
         return !has_margin(c, a) || (x >= 0 && x < static_cast<int>(tile.n(c, a)));
     }
-    // The same, as far as all axes say but the one that columns go along.
+    // The same along all axes but that of columns.
     __device__ constexpr bool is_own_beside(std::uint32_t c, const int (&x)[4]) const {
         bool is_own = true;
         for (std::uint32_t a = 0; a < Tile::axes; ++a)
@@ -247,13 +247,13 @@ struct Boxes {
     }
 };
 
-// The same of a full tile with one position behind, and the same strides for all classes: where a point is in one array
-// says where it is in all of them.
+// The same for a full tile, with one position behind. All classes have the same strides, so a point has the same offset
+// in the array of each class.
 template <class Tile>
 struct EqualBoxes {
     Tile tile;
 
-    // Along the last axis only those have a margin that need it.
+    // Along the last active axis, only classes that are even in it have a margin.
     __device__ static constexpr std::uint32_t length(std::uint32_t c, std::uint32_t a) {
         return Tile::n(c, a) + (a + 1 < Tile::axes || (a + 1 == Tile::axes && (c >> a & 1) == 0) ? 1 : 0);
     }
@@ -278,8 +278,8 @@ struct EqualBoxes {
     }
 };
 
-// Calls use(x, steps) for the columns, or parts of them, of a box with such lengths along each axis: they begin at x and
-// have so many positions. By a block; what depends on the other axes is computed once a column.
+// Calls use(x, steps) for each column, or part of one, of a box; by a block. length(a): of the box along axis a. A part
+// begins at x and has `steps` positions. What depends on the other axes is computed once per column.
 template <std::uint32_t axes, class Length, class Use>
 __device__ __forceinline__ void for_columns(const Length& length, const Use& use) {
     constexpr std::uint32_t along = column_axis<axes>, most = most_of_column;
@@ -300,8 +300,8 @@ __device__ __forceinline__ void for_columns(const Length& length, const Use& use
     }
 }
 
-// Moves a class's box: put(x)(k, load(x)(k)) for positions k from x on, along columns. By a block. Of full tiles of three
-// axes, all loads of a thread are on their way before the first of them is waited for.
+// Copies the box of a class along columns: put(x)(k, load(x)(k)) for positions k from x on; by a block. In full tiles
+// of three axes, a thread issues all its loads before it waits for the first.
 template <std::uint32_t c, class Boxes, class Load, class Put>
 __device__ __forceinline__ void move_box(const Boxes& boxes, const Load& load, const Put& put) {
     using Tile = decltype(boxes.tile);
@@ -348,15 +348,15 @@ __device__ __forceinline__ void move_box(const Boxes& boxes, const Load& load, c
 // Where a tile lies. Half coordinates are relative to it.
 struct TilePlace {
     std::uint64_t field, fine, coarse; // offsets of its first point
-    std::uint64_t first_code;          // of its points in coding order, class 0's included
+    std::uint64_t first_code;          // where its codes begin: every tile has room for all its points, class 0 too
     std::uint32_t edge[4];
-    int begin[4], end[4]; // of the even positions that the lattice has
+    int begin[4], end[4]; // the range of even positions that the lattice has
     std::uint32_t live;
     bool is_full;
 };
 
-// The tile with this number; by one thread, for which others wait: so no division is of 64 bits, as there are fewer than
-// 2^32 tiles in a device's memory.
+// Finds tile `number`; by one thread, for which others wait. So it avoids divisions of 64 bits: fewer than 2^32 tiles
+// fit the memory of a device.
 __device__ inline TilePlace place_of(const UnitLattice& of, std::uint64_t number) {
     TilePlace place{};
     UnitPlace unit{};
@@ -373,7 +373,7 @@ __device__ inline TilePlace place_of(const UnitLattice& of, std::uint64_t number
         place.field += origin * lattice.field_stride[a];
         place.fine += origin * lattice.stride[a];
         place.coarse += half * lattice.coarse_stride[a];
-        // Positions further away than a tile is long are not asked for.
+        // Limited to fit an int: nobody asks for positions further away than a tile is long.
         const std::uint64_t left = lattice.coarse_extent(a) - half;
         place.begin[a] = -static_cast<int>(std::min<std::uint64_t>(half, 2 * max_tile_values));
         place.end[a] = static_cast<int>(std::min<std::uint64_t>(left, 2 * max_tile_values));
@@ -386,7 +386,7 @@ __device__ inline TilePlace place_of(const UnitLattice& of, std::uint64_t number
     if (of.units != nullptr) place.live = unit.n == 0 ? 0 : of.payloads[unit.begin] >> number % v2::tiles_of_unit & 1;
     return place;
 }
-// Whether the lattice has a class's position.
+// Whether the lattice has position x of class c.
 template <std::uint32_t axes>
 __device__ bool is_known(const TilePlace& place, std::uint32_t c, const int (&x)[4]) {
     bool known = true;
@@ -394,7 +394,7 @@ __device__ bool is_known(const TilePlace& place, std::uint32_t c, const int (&x)
         if ((c >> a & 1) == 0) known = known && x[a] >= place.begin[a] && x[a] < place.end[a];
     return known;
 }
-// The positions of a column, counted from x, that the lattice has: begin and end, or nothing if begin >= end.
+// Which positions k >= 0 of a column, counted from x, the lattice has.
 struct KnownPart {
     int begin, end;
     __device__ bool has(std::uint32_t k) const { return static_cast<int>(k) >= begin && static_cast<int>(k) < end; }
@@ -408,8 +408,8 @@ __device__ KnownPart known_part(const TilePlace& place, std::uint32_t c, const i
     return {place.begin[along] - x[along], known ? place.end[along] - x[along] : -most_of_column};
 }
 
-// Calls work(tile) with the form of the tile, which is never full if !fits. place: in shared memory, as a clipped tile
-// refers to it.
+// Calls work(tile) with a FullTile or a ClippedTile, always the latter if !fits. place: in shared memory, because a
+// ClippedTile points into it.
 template <std::uint32_t axes, bool fits = true, class Work>
 __device__ auto with_form(const TilePlace& place, const Work& work) {
     if constexpr (fits)

@@ -1,4 +1,4 @@
-// Units, from payloads to codes and back: a warp a unit, or a tile that is recorded.
+// Units, from payloads to codes and back: one warp per unit, or per tile when tiles are recorded.
 #include "launches.cuh"
 #include "reading.cuh"
 #include "recording.cuh"
@@ -6,7 +6,7 @@
 
 namespace cusz::cuda {
 
-// By a warp: the sum of a unit's words, which are copied if there is a target.
+// The weighted sum of a unit's words (archive/checksum.hpp), which are copied if there is a target; by a warp.
 __device__ inline std::uint64_t weigh_unit(const std::uint16_t* units, std::uint32_t n, std::uint16_t* target) {
     std::uint64_t sum = 0;
 #pragma unroll 4
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(RecordMemory<axes, fits>::warps* warp_lanes, b
     auto& own = shared.tile[warp()];
     for (std::uint64_t number = blockIdx.x * warps + warp(); number < a.of.lattice.n_tiles;
          number += gridDim.x * warps) {
-        if (a.tiles[number].live == 0) continue; // of which nothing else is looked at
+        if (a.tiles[number].live == 0) continue; // nobody looks at the rest of its record
         __syncwarp();
         if (lane() == 0) own.place = place_of(a.of, number);
         __syncwarp();

@@ -1,4 +1,4 @@
-// Values of points, and codes of what is coded: a block a tile.
+// Values of points and, when encoding, their codes: one block per tile.
 #include "launches.cuh"
 #include "prediction.cuh"
 
@@ -7,15 +7,15 @@ namespace cusz::cuda {
 template <class T>
 struct ValueArguments {
     DeviceLattice<T> of;
-    TileRecord* tiles; // of what is coded
+    TileRecord* tiles; // when encoding; else null, as counts
     RecordCounts* counts;
 };
 
-// As many as have room in the shared memory of a multiprocessor may take its registers.
+// Blocks per multiprocessor that may share its registers: as many as fit its shared memory.
 template <class T, std::uint32_t axes, bool wide>
 constexpr int blocks_with_room = axes < 3 ? blocks_at_once : (sizeof(T) == 8 ? 3 : blocks_at_once) - 2 * wide;
 
-// Codes or decodes: both in one would be too large for the compiler to inline all of it.
+// Encodes or decodes: a kernel for both would be too large for the compiler to inline all of it.
 template <class T, std::uint32_t axes, bool wide, bool codes>
 __global__ void __launch_bounds__(tile_threads, blocks_with_room<T, axes, wide>)
     value_kernel(const ValueArguments<T> a) {

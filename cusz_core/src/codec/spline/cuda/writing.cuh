@@ -1,4 +1,4 @@
-// Takes a unit's tiles, as they are recorded, to its payload (docs/reference/format_v2.md, section 8); by a warp.
+// Encodes the recorded tiles of a unit to its payload (docs/reference/format_v2.md, section 8); by a warp.
 #pragma once
 
 #include "codec/spline/unit_tables.hpp"
@@ -6,7 +6,7 @@
 
 namespace cusz::cuda {
 
-// Memory of a warp: entries of a phase, of values and of groups' flags, which are listed from their ends on.
+// Shared memory of a warp: the entries of a phase, for values and for flags of groups. Both are filled from the end.
 template <std::uint32_t axes, bool fits>
 struct WriteUnitMemory {
     static constexpr std::uint32_t most_points = UnitMemory<axes, fits>::most_points,
@@ -17,19 +17,19 @@ struct WriteUnitMemory {
     Array<std::uint16_t, most_flags> flag;
 };
 
-// What is coded with, in memory of a block.
+// Shared memory of a block: tables for encoding.
 struct WriteTables {
     Array<std::uint16_t, 3 * 128> table_of; // and, in the upper byte, its reach
     Array<std::uint8_t, v2::n_group_contexts> flag_table;
 };
 
-// Extra bits, the last ones first. They are there from the end of a unit towards its beginning, where zeros are.
+// Writes extra bits, the last ones first, into zeros. They lie from the end of a unit towards its beginning.
 class ExtraBitsWriter {
 public:
-    // There is room for so many units of 16 bits, an even number, before `end`.
+    // room: how many 16-bit words are free before `end`; even.
     __device__ ExtraBitsWriter(std::uint16_t* payloads, std::uint64_t end, std::uint32_t room)
         : payloads_(payloads), end_(end), room_(room), begin_(16 * room) {}
-    // So many bits of every lane, in their order, before those that are there.
+    // Puts `bits` bits of each lane, in the order of lanes, before those that are there.
     __device__ void put(std::uint64_t value, std::uint32_t bits) {
         const std::uint32_t up_to = warp_inclusive_sum(bits);
         begin_ -= __shfl_sync(whole_warp, up_to, warp_lanes - 1);
@@ -37,7 +37,7 @@ public:
         while (bits > 0) {
             const std::uint32_t n = std::min(16 - at % 16, bits);
             const auto part = static_cast<std::uint32_t>(value & ((1u << n) - 1)) << at % 16;
-            const std::uint64_t unit = end_ - 1 - at / 16; // units have neighbours in the same word
+            const std::uint64_t unit = end_ - 1 - at / 16; // another one shares its 32-bit word
             auto* const word = reinterpret_cast<std::uint32_t*>(payloads_) + unit / 2;
             atomicOr(word, part << 16 * (unit % 2));
             value >>= n;
@@ -45,7 +45,7 @@ public:
             bits -= n;
         }
     }
-    // Moves them to where a unit begins. Returns how many units they take: all else of the room is no longer used.
+    // Moves them so that the first begins a 16-bit unit. Returns how many units they take; the rest is unused.
     __device__ std::uint32_t finish() {
         const std::uint32_t units = room_ - begin_ / 16, shift = begin_ % 16;
         if (shift == 0) return units;
@@ -74,7 +74,7 @@ public:
     // Words go before `end`.
     __device__ UnitWriter(std::uint16_t* end, std::uint32_t lanes) : end_(end), lanes_(lanes) {}
     __device__ bool has_all_lanes() const { return lanes_ == warp_lanes; }
-    // Codes an interval of each lane.
+    // Encodes one interval per lane.
     __device__ void put(std::uint32_t interval) {
         const std::uint32_t frequency = interval >> 16;
         const bool is_full = state_ >> 20 >= frequency;
@@ -87,13 +87,13 @@ public:
         // That is, for v = state_: v / frequency * total + v % frequency + start.
         state_ += state_ / frequency * (v2::rans_total - frequency) + (interval & 0xFFFF);
     }
-    // Codes the entries from a place on, the last one first.
+    // Encodes the entries from `from` on, the last one first.
     template <std::uint32_t room>
     __device__ void put(const std::uint32_t* intervals, const Array<std::uint16_t, room>& entry, std::uint32_t from) {
         for (std::uint32_t first = from + (room - from + lanes_ - 1) / lanes_ * lanes_; first > from;) {
             first -= lanes_;
             const std::uint32_t i = first + lane();
-            // Those that code nothing have an interval that changes no state.
+            // Idle lanes get an interval that changes no state.
             put(lane() < lanes_ && i < room ? intervals[entry[i]] : v2::rans_total << 16);
         }
     }
@@ -119,7 +119,7 @@ __device__ inline std::uint64_t value_at(const UnitValues& values, std::int64_t 
     return bits_of(static_cast<const float*>(values.original)[at]);
 }
 
-// Codes a tile, the last point first. Groups of a full tile are as long as two steps of all lanes, which are coded at once;
+// Encodes a tile, the last point first. A group of a full tile is just two steps of 32 lanes, and is encoded at once;
 // other values wait for the rest of their phase, as flags do.
 template <class Tile, class Memory>
 __device__ void write_tile(const WriteArguments& a, const WriteTables& tables, const Tile& tile, Memory& shared,
@@ -169,7 +169,7 @@ __device__ void write_tile(const WriteArguments& a, const WriteTables& tables, c
                                         table = found & 255, reach = found >> 8;
                     const auto code = static_cast<std::uint32_t>(point.code);
                     std::uint32_t symbol = code + v2::zero_symbol;
-                    if (point.is_missing || code + reach > 2 * reach) { // not one that the table has for sure
+                    if (point.is_missing || code + reach > 2 * reach) { // the table may lack its symbol
                         symbol = symbol_of_point(point);
                         if (!point.is_missing && a.intervals[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
                         if (symbol == v2::verbatim) {

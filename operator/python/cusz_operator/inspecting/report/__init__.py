@@ -1,1 +1,1 @@
-"""`cusz report`: what there is to say about a run is collected, drawn, and written as one HTML page."""
+"""`cusz report`: collects facts about a run, draws them, and writes them as one HTML page."""

@@ -1,4 +1,4 @@
-"""What a run's file holds, and how far it is from the original: one HTML page, the command `cusz report`."""
+"""Collects what a run's file holds and how far it is from the original, for the page of `cusz report`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .facts import Comparison, Page, Plane, StepComparison, StepFacts, VariableF
 from .figures import require_matplotlib
 
 SLAB = 2**22  # values compared at a time
-VIEW = 2**24  # values that are drawn and transformed, at most: of more, pictures are drawn from a coarser level
-PREVIEW = 256  # values that such a picture has along one of its sides, or more
+VIEW = 2**24  # values that are drawn and transformed, at most; if there are more, a coarser level is drawn
+PREVIEW = 256  # values that such a picture should have along one of its sides, at least
 HISTOGRAM_BINS = 60  # from -1 to 1, in units of the bound
 
 
 def make(
     path: str | os.PathLike[str], original: str | os.PathLike[str] | None = None, variables: Sequence[str] | None = None
 ) -> Page:
-    """Collects what there is to say about a run, which `html` makes a page of.
+    """Collects the facts about a run that `html` turns into a page.
 
     Every value that both runs have is compared, in slabs of at most 2^22 values, so the memory needed does not grow
     with the variables. Whether a bound is kept is decided exactly, as `cusz_core.verify` does.
@@ -51,8 +51,8 @@ def make(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ParameterError: the run lacks one of `variables`; a variable has another type or shape in the original; or that
-            one is compressed with an error bound, and the run is not.
+        ParameterError: the run lacks one of `variables`; a variable has another type or shape in the original; or the
+            original is compressed with an error bound, and the run is not.
         CorruptArchiveError: a file is damaged.
         PluginError: the plugin or adios2 is missing.
         UnsupportedError: matplotlib is not installed.
@@ -70,11 +70,11 @@ def make(
             return page
     except (CuszError, OSError, MemoryError):
         raise
-    except Exception as error:  # whatever ADIOS2 makes of a damaged folder
+    except Exception as error:  # ADIOS2 may raise anything for a damaged folder
         raise CuszError(f"{os.fspath(path)!r} cannot be read: {without_colours(error)}") from error
 
 
-# ------------------------------------------------------------------------------------------------- what there is
+# ------------------------------------------------------------------------------------------- facts about the run
 
 
 def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | None) -> Page:
@@ -114,7 +114,7 @@ def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | Non
 
 
 def _archives(run: Reader, path: Path) -> dict[tuple[str, int], list[Block]]:
-    """What archives say of themselves, by variable and step; empty if all compressed variables have block tables."""
+    """What archives say, by variable and step; empty if all arrays of float and double have block tables."""
     found: dict[tuple[str, int], list[Block]] = {}
     for name, entry in run._contents.entries().items():
         if len(entry.stored) > 1 or entry.type not in FLOATS:
@@ -170,7 +170,7 @@ def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], lis
 
 
 def _relative_bound(run: Reader, part: str, step: int) -> float | None:
-    """The bound relative to every value with which the first block that has values was compressed; None: another."""
+    """The bound of the first block that has values, if it is relative to every value; otherwise None."""
     blocks = run[step]._archived(part)
     if blocks is None or not blocks.filled.size:
         return None
@@ -179,7 +179,7 @@ def _relative_bound(run: Reader, part: str, step: int) -> float | None:
 
 
 def _table(run: Reader, part: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> NDArray[Any]:
-    """What is known of the blocks of a stored variable, with what archives say where there is no block table."""
+    """What is known about the blocks of a stored variable; without a block table, also from what archives say."""
     blocks = run._contents.blocks(part, step)
     table = blocks.table.copy()
     for block in () if blocks.has_table else archives.get((part, step), ()):
@@ -191,7 +191,7 @@ def _table(run: Reader, part: str, step: int, archives: dict[tuple[str, int], li
 
 
 def _draw(page: Page, run: Reader) -> None:
-    """Pictures of large variables, from as few bytes as a level needs."""
+    """Adds pictures of large variables, for which only the bytes of a coarse level are read."""
     for variable in page.variables:
         facts = variable.steps[-1]
         if not facts.is_compressed or not facts.is_placed:
@@ -206,7 +206,7 @@ def _draw(page: Page, run: Reader) -> None:
 
 
 def _plane(run: Reader, part: str, facts: StepFacts) -> Plane | None:
-    """The middle plane of a large variable; None of a smaller one, or if no coarser level is a grid."""
+    """The middle plane of a large variable with two axes or more; None for others, or if level 1 is no grid."""
     step = run[facts.step]
     shape = step.shape(part)
     if len(shape) < 2 or math.prod(shape[-3:]) <= VIEW or step.n_levels(part) < 2:
@@ -217,7 +217,7 @@ def _plane(run: Reader, part: str, facts: StepFacts) -> Plane | None:
     except ParameterError:  # no grid
         return None
     picture = picture_of(step, part, {}, (), pixels, pixels)
-    blocks = step._blocks(part)  # without a table, there are no parts of complex numbers either
+    blocks = step._blocks(part)  # without a table, the variable has this part only
     return Plane(
         name=part,
         step=facts.step,
@@ -232,7 +232,7 @@ def _plane(run: Reader, part: str, facts: StepFacts) -> Plane | None:
 
 
 def _add_original(plane: Plane, exact: Reader, name: str) -> None:
-    """The same values of the original."""
+    """Adds the same values of the original."""
     rows, columns = plane.coordinates
     start = (*plane.cuts, int(rows[0]), int(columns[0]))
     count = (*(1 for _ in plane.cuts), int(rows[-1] - rows[0] + 1), int(columns[-1] - columns[0] + 1))
@@ -277,7 +277,7 @@ def _compare(page: Page, run: Reader, exact: Reader, path: str | os.PathLike[str
 
 
 def _refuse_if_swapped(page: Page, exact: Reader) -> None:
-    """A run that has every value as it was, compared with one that has not: then the latter is no original."""
+    """Refuses to compare a lossless run with a lossy one, which cannot be its original."""
     bounds = [step.bounds for variable in page.variables for step in variable.steps if step.bounds is not None]
     if any(largest > 0 for _, largest in bounds):
         return
@@ -397,7 +397,7 @@ def _compare_step(
         limits = cusz_core.value_range(a, fill)
         if limits.values:
             low, high, n_values = min(low, limits.min), max(high, limits.max), n_values + limits.values
-        # What has no bound is compared as if it had one that nothing breaks: for the errors alone.
+        # Without a bound, values are compared with one that nothing breaks, only to measure the errors.
         no_bound = float(np.finfo(np.float64).max)
         violations, errors = embedding.compare(a, b, no_bound if bound is None else bound, fill, is_pointwise)
         given_back = rounded_back(b, given)
@@ -431,7 +431,7 @@ def _compare_step(
 
 def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box, float | None, float | None, bool]]:
     """The boxes that are compared one by one, with the bound, the fill value, and whether the bound is relative to
-    every value; no bound: not compressed."""
+    every value. The bound is None if the variable is not compressed, or its bounds are not known."""
     contents, shape = step._contents, step.shape(part)
     blocks = step._archived(part) if facts.is_compressed else None
     if blocks is None:
@@ -449,7 +449,7 @@ def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box
 
 
 def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> NDArray[Any]:
-    """The values of the original, as the run stores them: a part of complex numbers, float16 as float32."""
+    """The values of the original as the run stores them: parts of complex values, float16 as float32, bool as uint8."""
     values: NDArray[Any] = exact[step].read(name, *box)
     if values.dtype.kind == "c" and part != name:
         values = values.real if part.endswith("/real") else values.imag
@@ -487,7 +487,7 @@ def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) ->
 
 
 def _largest_bound(reader: Reader, name: str, step: int) -> float:
-    """The largest bound with which a variable is compressed at a step, as far as block tables or first blocks tell."""
+    """The largest bound of a variable at a step, according to block tables or, without them, to first blocks."""
     largest = 0.0
     for part in reader._contents.entry(name).stored:
         blocks = reader[step]._archived(part)
@@ -501,7 +501,7 @@ def _largest_bound(reader: Reader, name: str, step: int) -> float:
 
 
 def _told(position: int, box: Box, a: NDArray[Any], b: NDArray[Any], how: str) -> str:
-    """A value of a box, in words."""
+    """Describes a value of a box, for a message."""
     index: Extents = tuple(int(i) + s for i, s in zip(np.unravel_index(position, box[1]), box[0], strict=True))
     return f"the worst, at {index}: original {a[position].item()!r}, decoded {b[position].item()!r}: {how}"
 
@@ -518,6 +518,6 @@ def _steps(n: int) -> str:
 
 
 def _listed(steps: Sequence[int]) -> str:
-    """Steps in words, with no more than ten numbers."""
+    """The steps as a phrase, with at most ten numbers."""
     shown = ", ".join(map(str, steps[:10])) + (", ..." if len(steps) > 10 else "")
     return f"step{'' if len(steps) == 1 else 's'} {shown}"

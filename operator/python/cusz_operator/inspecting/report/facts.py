@@ -20,16 +20,16 @@ class StepFacts:
 
     Attributes:
         step: its number in the file.
-        table: what is known of the blocks, as `ReaderStep.blocks` gives it, with what archives say of themselves where
-            there is no block table; of complex numbers, the tables of both parts, one after the other.
-        n_blocks: how many blocks there are.
+        table: what is known about the blocks, as `ReaderStep.blocks` returns it, and from archives if there is no block
+            table; for complex numbers, the tables of both parts, one after the other.
+        n_blocks: number of blocks.
         is_placed: whether they lie in a global array.
         raw_bytes, stored_bytes: their sizes; what is not compressed is stored as it is.
         is_compressed: whether blocks are archives.
         bounds: the smallest and the largest bound in force, if the blocks have one.
-        relative: the bound relative to every value, if they have such a one.
+        relative: the bound relative to every value, if they have one.
         outliers: number of unpredictable values and out-of-range codes; -1: not known.
-        value_range: as kept when it was written.
+        value_range: as recorded when it was written.
     """
 
     step: int
@@ -58,14 +58,14 @@ class StepComparison:
         values: how many values were compared.
         bounded: how many of them have a bound.
         broken: how many break the bound in force.
-        differing: how many differ that have no bound, because they are not compressed.
+        differing: how many differ although they are not compressed, and so have no bound.
         unchecked: how many are compressed with bounds that are not known, because blocks overlap.
         max_error: the largest |original - decoded| of finite values that are not fill, as a `Reader` gives them.
-        over_bound: the largest quotient of an error and the bound of its block, of values as they are stored, such as
-            float16 as float32; 0 if every value is exact.
+        over_bound: the largest error divided by the bound of its block, for values as they are stored (float16 as
+            float32); 0 if every value is exact.
         psnr: as `cusz_core.Verification` defines it; NaN for types that the compressor does not take.
         worst: a sentence about the value that breaks the bound most; "" if none does.
-        effects: what the bound does to small values; None where that was not looked at: only the last step is.
+        effects: what the bound does to small values; only for the last step, otherwise None.
     """
 
     step: int
@@ -83,12 +83,12 @@ class StepComparison:
 
 @dataclasses.dataclass
 class View:
-    """What is drawn of a part of a variable at a step, of both runs.
+    """The values of a part of a variable at a step that are drawn, of both runs.
 
     Attributes:
         original, decoded: of one to three dimensions, with a limited number of values. Fill values are NaN.
         box: where they lie in the variable.
-        is_whole: whether that is all of the variable.
+        is_whole: whether that is the whole variable.
     """
 
     original: NDArray[Any]
@@ -99,18 +99,18 @@ class View:
 
 @dataclasses.dataclass
 class Plane:
-    """What is drawn of a part of a variable that is too large to be drawn whole: a plane of a coarser level.
+    """What is drawn for a part of a variable that is too large to be drawn whole: a plane of a coarser level.
 
     Attributes:
         name: of the part.
         step: its number.
         decoded, original: float64, of shape (rows, columns); NaN where there is no value, or fill. `original` is
             None if there is none.
-        coordinates: indices in the variable of the rows, and of the columns: int64.
+        coordinates: indices of the rows and of the columns in the variable.
         cuts: where the other axes are cut.
         level: its number.
-        read_bytes: of archives of the run, for this.
-        stored_bytes: that the part has at this step.
+        read_bytes: how much of the run's archives was read for it.
+        stored_bytes: size of the part at this step, as stored.
     """
 
     name: str
@@ -129,12 +129,12 @@ class Comparison:
     """A part of a variable, compared with the original.
 
     Attributes:
-        name: of the part: the variable, or of complex numbers `NAME/real` and `NAME/imag`.
+        name: of the part: the variable, or for complex numbers `NAME/real` or `NAME/imag`.
         steps: those that both runs have.
-        histogram: of errors over the bound at the last step, in bins from -1 to 1; None if there is no
+        histogram: of errors divided by the bound at the last step, in bins from -1 to 1; None if there is no
             bound above 0.
         view: of the last step; None if the part is not compressed with a bound above 0.
-        plane: drawn in its place, if `view` is not all of the variable and there are levels that form a grid.
+        plane: drawn instead of slices of `view` if the last three axes are too large for it, and level 1 is a grid.
     """
 
     name: str
@@ -199,7 +199,7 @@ class Page:
         written: the time of the newest of these, seconds since 1970.
         variables: what the file holds.
         broken: sentences about bounds that are broken.
-        notes: what else is worth knowing, such as what is missing in one of the files.
+        notes: what else is worth knowing, such as what one of the files lacks.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""The figures of `cusz report`, drawn by matplotlib as SVG that stands in the page."""
+"""The figures of `cusz report`, drawn by matplotlib as SVG for the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cusz_core.errors import UnsupportedError
 
 from .facts import Comparison, Plane, StepFacts, VariableFacts, View
 
-MANY_BLOCKS = 8  # more of them along an axis are not labelled in a map
+MANY_BLOCKS = 8  # with more along an axis, blocks are not labelled in a map
 LINE_VALUES = 2000  # of a one-dimensional variable, drawn as a line
 PICTURE_VALUES = 600  # along each axis of a picture
 SPECTRUM_POINTS = 400
@@ -65,7 +65,7 @@ class Figures:
             figure = self._matplotlib.figure.Figure(inches, dpi=200, facecolor="none", layout="constrained")
             paint(figure)
             text = io.StringIO()
-            # Not by savefig, which draws everything once more before it, to find out about the layout.
+            # Not by savefig, which first draws everything once more to find the layout.
             self._matplotlib.backends.backend_svg.FigureCanvasSVG(figure).print_svg(text)
         svg = text.getvalue()
         svg = svg[svg.index("<svg") :]
@@ -135,7 +135,7 @@ def block_map(figures: Figures, name: str, facts: StepFacts) -> str:
         starts = np.arange(len(table))[:, np.newaxis]
         counts = np.ones_like(starts)
     ndim = starts.shape[1]
-    # The axes along which there are most blocks, and of these the last ones.
+    # The two axes with the most blocks; of axes with the same number, the last ones.
     cuts = [len(np.unique(starts[:, axis])) for axis in range(ndim)]
     axes_shown = sorted(sorted(range(ndim), key=lambda axis: (cuts[axis], axis))[-2:])
     lies = np.hstack([starts[:, axes_shown], counts[:, axes_shown]])
@@ -255,7 +255,7 @@ def _slices(figures: Figures, part: Comparison, view: View) -> Iterator[str]:
 
 
 def plane_figures(figures: Figures, plane: Plane) -> Iterator[str]:
-    """A plane of a level: as it was decoded, or with an original that, decoded, and the error."""
+    """A plane of a level: only decoded, or, if there is an original, that, decoded, and the error."""
     (rows, below), (columns, left) = (_edges(along, 2**plane.level) for along in plane.coordinates)
     name, n_cut = escape(plane.name), len(plane.cuts)
     at = "".join(f", at {i} of axis {axis}" for axis, i in enumerate(plane.cuts))
@@ -274,7 +274,7 @@ def plane_figures(figures: Figures, plane: Plane) -> Iterator[str]:
         def paint(figure: Any, values: NDArray[np.float64] = values, colours: dict[str, Any] = colours) -> None:
             axes = figure.subplots()
             axes.set_facecolor("#cccccc")  # where there is no number
-            # Not all values are equally far apart where blocks do not begin at multiples of the level's step.
+            # Values are not evenly spaced where blocks do not begin at multiples of the level's step.
             cells = np.insert(np.insert(values, below, np.nan, axis=0), left, np.nan, axis=1)
             drawn = axes.pcolormesh(columns, rows, np.ma.masked_invalid(cells), rasterized=True, **colours)
             axes.set_xlabel(f"axis {n_cut + 1}")
@@ -285,8 +285,8 @@ def plane_figures(figures: Figures, plane: Plane) -> Iterator[str]:
 
 
 def _edges(along: NDArray[np.int64], step: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Where cells around points begin and end, and before which points there is one without a value, because no block
-    has any there: the one before it is further away than `step`."""
+    """The edges of the cells around points, and the points after gaps where no block has values: those further than
+    `step` from the point before. Each gap has an empty cell of its own."""
     gaps = np.flatnonzero(np.diff(along) > step) + 1
     between = (along[:-1] + along[1:]) / 2
     between[gaps - 1] = along[gaps] - 0.5
@@ -373,7 +373,7 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(field: NDArray[Any]) -> Spectrum:
-    """The power spectrum of a field's deviations from its mean: of several dimensions, averaged over directions.
+    """The power spectrum of a field's deviations from its mean; in several dimensions, averaged over directions.
 
     Args:
         field: of one to three dimensions, with finite values.
@@ -383,14 +383,14 @@ def spectrum(field: NDArray[Any]) -> Spectrum:
     if longest < 2:
         return Spectrum(np.empty(0), np.empty(0))
     values -= values.mean()
-    # The power of the amplitudes, in place where that is possible: boxes are large.
+    # Computes the power in place where possible, because boxes are large.
     amplitudes = np.fft.rfftn(values, norm="forward")
     power = amplitudes.real**2
     power += amplitudes.imag**2
     del amplitudes
     waves = [np.fft.fftfreq(n) * longest for n in values.shape]
     waves[-1] = np.fft.rfftfreq(values.shape[-1]) * longest
-    twins = np.where((waves[-1] == 0) | (2 * waves[-1] == longest), 1.0, 2.0)  # those that a real transform leaves out
+    twins = np.where((waves[-1] == 0) | (2 * waves[-1] == longest), 1.0, 2.0)  # with those that a real transform omits
     shells = longest // 2 + 1
     sums, numbers = np.zeros(shells), np.zeros(shells)
     rest = sum(each**2 for each in np.ix_(*waves[1:])) if len(waves) > 1 else None

@@ -1,4 +1,4 @@
-"""The HTML of `cusz report`: one page without a reference to anything outside, with figures as inline SVG."""
+"""The HTML of `cusz report`: one self-contained page, with figures as inline SVG."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ summary { cursor: pointer; }
 
 
 def html(page: Page) -> str:
-    """The page as one text, which refers to nothing outside itself.
+    """The page as one self-contained text.
 
     Raises:
         UnsupportedError: matplotlib is not installed.
@@ -213,7 +213,7 @@ def _steps_table(variable: VariableFacts) -> str:
 
 
 def _table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Sequence[int] = (0,)) -> str:
-    """A table, of cells that are HTML; those that begin with an exclamation mark are shown as bad."""
+    """A table of HTML cells; those that begin with an exclamation mark are shown as bad."""
 
     def cell(i: int, text: str) -> str:
         kind = "bad" if text.startswith("!") else "text" if i in text_columns else ""

@@ -27,7 +27,7 @@ class CuszAdios2(CMakePackage, CudaPackage):
 
     license("BSD-3-Clause")
 
-    git = f"file://{Path(__file__).resolve().parents[6]}"  # what is committed there
+    git = f"file://{Path(__file__).resolve().parents[6]}"  # only committed changes are seen
     version("0.3.0")
 
     variant("adios2", default=True, description="Build the ADIOS2 operator plugin")
@@ -41,13 +41,13 @@ class CuszAdios2(CMakePackage, CudaPackage):
     conflicts("%gcc@:10", msg="cusz needs GCC 11 or newer")
     conflicts("%clang@:13", msg="cusz needs clang 14 or newer")
 
-    # Neither ADIOS2 nor HDF5 is needed to build what they load. ADIOS2 is here so that the two are in one environment
-    # and fit each other. The filter works with whatever HDF5 a program has.
+    # Neither ADIOS2 nor HDF5 is needed to build the modules that they load. ADIOS2 is listed so that it and the plugin
+    # are in one environment and fit each other. The filter works with whatever HDF5 a program has.
     depends_on("adios2@2.10:2.12", type="run", when="+adios2")
     conflicts("^hdf5@:1.8", when="+hdf5", msg="the filter needs HDF5 1.10 or newer")
     depends_on("zstd", when="+zstd")
 
-    # nvcc has C++20 from 12.0 on, and from 12.8 on sm_100, which is among what CMakeLists.txt builds for by itself.
+    # nvcc has C++20 from 12.0 on, and sm_100 from 12.8 on, for which CMakeLists.txt builds by default.
     depends_on("cuda@12:", when="+cuda")
     depends_on("cuda@12.8:", when="+cuda cuda_arch=none")
 
