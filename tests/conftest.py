@@ -52,8 +52,8 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def children_get_the_environment_of_python() -> Iterator[None]:
-    """Without `env`, a child gets the environment of C. Without mpirun, MPI_Init puts more into it (such as PMIX_RANK)
-    than os.environ has, and an mpirun that gets that ends with 1 and without a word.
+    """Without `env`, a child inherits the C environment. In a process started without mpirun, MPI_Init adds variables
+    to it (such as PMIX_RANK) that os.environ lacks, and an mpirun that inherits those exits with 1 and no message.
     """
     make = subprocess.Popen.__init__
 
@@ -76,10 +76,10 @@ def are_named(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what the options do not ask for. Tests that are asked for by name are run."""
+    """Deselects what the options do not ask for. Tests asked for by name always run."""
     waits_for_the_emulator = {item.path for item in items if "simt_build" in getattr(item, "fixturenames", ())}
-    # The files that start ranks come first, because one process runs them all. Those that need the emulator come last:
-    # scripts/run_tests.py has it built meanwhile.
+    # The files that start ranks come first, because one process runs them all. Those that need the emulator come last,
+    # because scripts/run_tests.py builds it meanwhile.
     items.sort(key=lambda item: (not starts_ranks(item.path), item.path in waits_for_the_emulator))
     mark_cases(items)
     if config.getoption("--all") or are_named(config):
@@ -97,7 +97,7 @@ COUNTS = pytest.StashKey[Counter[str]]()
 
 
 def why_run(config: pytest.Config) -> Any:
-    """A function of a test: "quick", a part, a slice, or "left out"."""
+    """Returns a function that says why a test runs: "quick", a part or a slice; or "left out"."""
     wanted = set(filter(None, config.getoption("--parts").split(",")))
     number: int | None = config.getoption("--slice")
     parts = tiers.read_table() if wanted or number is not None else {}
@@ -128,7 +128,7 @@ def why_run(config: pytest.Config) -> Any:
 
 
 def mark_cases(items: list[pytest.Item]) -> None:
-    """Of a test's cases so few are quick that every value of each parameter occurs."""
+    """Leaves few of a test's cases quick, so that every value of each parameter occurs; a mark may ask for fewer."""
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
         if hasattr(item, "callspec") and not item.keywords.keys() & {"full", "long"}:
@@ -147,7 +147,7 @@ def mark_cases(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Of pytest-xdist: what a worker has counted; every one has the same."""
+    """A hook of pytest-xdist. Takes a worker's counts, which are the same in every worker."""
     if counts := getattr(node, "workeroutput", {}).get("counts"):
         node.config.stash[COUNTS] = Counter(counts)
 
@@ -162,14 +162,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def skips(config: pytest.Config) -> Counter[str]:
-    """Tests that were skipped, by reason."""
+    """The number of skipped tests, by reason."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     reports = reporter.stats.get("skipped", []) if reporter else []
     return Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in reports)
 
 
 def new_skips(config: pytest.Config) -> list[str]:
-    """In continuous integration (CI=true): reasons that allowed_skips.txt does not have."""
+    """In continuous integration (CI=true): reasons for skips that allowed_skips.txt does not list."""
     if not os.environ.get("CI"):
         return []
     lines = (Path(__file__).parent / "allowed_skips.txt").read_text(encoding="utf-8").splitlines()
@@ -196,10 +196,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With pytest-xdist (scripts/test) a process takes whole files, so that what a file's tests share is made once, and
-    one takes all files that start ranks: beside each other these would wait for cores until their time is over.
+    """With pytest-xdist (scripts/test) a process takes whole files, so that the fixtures of a file are made once. One
+    process takes all files that start ranks: in parallel, these would wait for cores until they time out.
 
-    (`--dist loadgroup` would do it with marks, but has no effect with pytest 9.2: pytest-xdist's issue 1386.)
+    (`--dist loadgroup` would do it with marks, but has no effect with pytest 9.2: pytest-xdist issue 1386.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -221,7 +221,7 @@ def starts_ranks(file: Path) -> bool:
 
 @pytest.fixture(params=support.DTYPES, ids=str)
 def dtype(request: pytest.FixtureRequest) -> Any:
-    """A test that names a dtype is run with both that are compressed, unless it says itself with which."""
+    """A test that takes a dtype runs with both that can be compressed, unless it parametrizes dtype itself."""
     return request.param
 
 
@@ -237,10 +237,10 @@ def cusz_cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
 
 @pytest.fixture(scope="session")
 def simt_build() -> Path:
-    """The folder of the build of tests/simt, in which everything is up to date: the emulator of CUDA kernels, and the
-    whole library over it (lib/libcusz_core.so.0).
+    """The build folder of tests/simt, brought up to date: the emulator of CUDA kernels, and the whole library on top of
+    it (lib/libcusz_core.so.0).
 
-    CUSZ_SIMT_BUILD names a folder of a build to use instead, as it is (scripts/mutate does).
+    CUSZ_SIMT_BUILD names a build folder to use as it is instead (scripts/mutate sets it).
     """
     if given := os.environ.get("CUSZ_SIMT_BUILD"):
         return Path(given)
@@ -261,8 +261,8 @@ def simt_build() -> Path:
 
 @pytest.fixture(scope="session")
 def simt_environment(simt_build: Path) -> dict[str, str]:
-    """What makes a process that imports cusz_core use the library over the emulator, and gives it a stand-in for CuPy
-    (tests/fakes/emulator)."""
+    """An environment in which a process that imports cusz_core uses the library on the emulator, with a stand-in for
+    CuPy (tests/fakes/emulator)."""
     tests = Path(__file__).resolve().parent
     folders = [str(tests / "fakes" / "emulator"), str(tests), os.environ.get("PYTHONPATH", "")]
     return {"LD_LIBRARY_PATH": str(simt_build / "lib"), "PYTHONPATH": os.pathsep.join(filter(None, folders))}

@@ -1,4 +1,4 @@
-"""Fields that between them reach every branch of an engine, with parameters to match."""
+"""Fields that together reach every branch of an engine, with parameters to match."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import support
 from support import DTYPES, F32, hashes, integers, smooth
 
-#: Single values, exactly full tiles (4096; 64x64; 8x16x32; 1x8x16x32), clipped, thin, odd and long ones; the last has
-#: tiles of two volumes, each with some of the planes (2x32x5x12).
+#: Single values, exactly full tiles (4096; 64x64; 8x16x32; 1x8x16x32), clipped, thin, odd and long ones. Each tile of
+#: the last one spans two volumes, with only some planes of each (2x32x5x12).
 SHAPES: list[tuple[int, ...]] = [
     *[(1,), (31,), (63,), (65,), (4096,), (5000,), (8193,)],
     *[(1, 1), (64, 64), (70, 130), (1000, 3), (3, 700), (1, 4097)],
@@ -32,7 +32,7 @@ class Kind:
 
 
 def sprinkle(x: NDArray, value: float, every: int, seed: int) -> NDArray:
-    """One in `every` values, and always one."""
+    """Sets one in `every` values, and always at least one."""
     flat = x.reshape(-1)
     chosen = hashes(flat.size, seed) % np.uint64(every) == 0
     chosen[hashes(1, seed + 1)[0] % np.uint64(flat.size)] = True
@@ -42,7 +42,7 @@ def sprinkle(x: NDArray, value: float, every: int, seed: int) -> NDArray:
 
 
 def strewn(shape: tuple[int, ...], dtype: np.dtype, values: list[float], one_in: int, seed: int = 0) -> NDArray:
-    """A smooth field with other values strewn in."""
+    """A smooth field with these values strewn in."""
     x = smooth(shape, dtype, seed)
     flat = x.reshape(-1)
     where = np.flatnonzero(integers(x.size, 0, one_in, seed + 1) == 0)
@@ -60,7 +60,7 @@ def sparse(shape: tuple[int, ...], dtype: np.dtype, one_in: int) -> NDArray:
 
 
 def corner(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Smooth in one corner, constant elsewhere: groups that are zero as a whole."""
+    """Smooth in one corner, constant elsewhere, so that whole groups are zero."""
     x = np.zeros(shape, dtype)
     part = tuple(slice(0, (extent + 1) // 2) for extent in shape)
     x[part] = smooth(x[part].shape, dtype)
@@ -83,7 +83,7 @@ def steep(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def ties(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Values beside (k + 1/2) 2 eb for eb = 0.1, and so large that either neighbour may miss the bound."""
+    """Values next to (k + 1/2) 2 eb for eb = 0.1, so large that either neighbour may miss the bound."""
     n, far_out = math.prod(shape), 400_000 if dtype == F32 else 2**48
     x = ((integers(n, -1000, 1000, 6) + (far_out + 0.5)) * 0.2).astype(dtype)
     step = integers(n, -1, 2, 7)
@@ -121,14 +121,14 @@ def plane_wave(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def disorder(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Any bits, but of magnitude 2 or more: NaN and infinities among them."""
+    """Random bits with a magnitude of 2 or more, NaN and infinities included."""
     x = support.random_bits(shape, dtype, 12)
     support.bits(x)[...] |= support.bits(np.full(1, 2, dtype))[0]
     return x
 
 
 def raw_among_order(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Tiles that are stored raw in an archive that is coded."""
+    """Some tiles are stored raw, though the archive is coded."""
     x = smooth(shape, dtype, 8)
     n = x.shape[0]
     x[n // 4 : n // 2] = disorder(x[n // 4 : n // 2].shape, dtype)
@@ -136,7 +136,7 @@ def raw_among_order(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def missing_first(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Tiles that begin with rows of missing values, where the first value that is none is far."""
+    """Tiles that begin with rows of missing values, so that the first value that is present comes late."""
     x = smooth(shape, dtype)
     x[: (x.shape[0] + 1) // 2, ...] = np.nan
     x.reshape(-1)[-1] = 1
@@ -183,10 +183,10 @@ KINDS: dict[str, Kind] = {
     "incompressible": Kind(disorder, 1e-30),
     "random_bits": Kind(lambda s, t: support.random_bits(s, t, 13), 1e-30),
     "raw_tiles": Kind(raw_among_order, 1e-1),
-    # bounds among the subnormals' neighbours
+    # bounds just above the subnormal numbers
     "denormal_f32": Kind(denormal, 1.5e-38),
     "denormal_f64": Kind(denormal, 3e-308),
 }
 
-#: Every kind meets every shape and both types, and every shape both types.
+#: Every kind meets every shape, and every kind and every shape meet both types.
 COVERING = [(name, shape, DTYPES[(i + j) % 2]) for i, name in enumerate(KINDS) for j, shape in enumerate(SHAPES)]

@@ -1,6 +1,6 @@
-"""Version 1 of the archive format, as far as tests take its archives apart (format.md, sections 2, 6 and 8).
+"""Version 1 of the archive format, as much as tests need to take archives apart (format.md, sections 2, 6 and 8).
 
-Not for tests/reference, which has the whole of it from the document alone.
+Not for tests/reference, which implements all of it from the document alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def body_at(codebook_bytes: int) -> int:
 
 
 def tiles(archive: bytes | bytearray, codebook_bytes: int, n_tiles: int) -> list[tuple[int, int]]:
-    """Offset and words of every tile's payload, where there is no lossless stage."""
+    """Offset of every tile's payload and its length in words; for archives without a lossless stage."""
     index_at = body_at(codebook_bytes)
     at, found = index_at + (n_tiles + 1) // 2 * 4, []
     for words in struct.unpack_from(f"<{n_tiles}H", archive, index_at):
@@ -32,7 +32,7 @@ def tiles(archive: bytes | bytearray, codebook_bytes: int, n_tiles: int) -> list
 
 
 def parts(archive: bytes | bytearray, codebook_bytes: int, n_tiles: int) -> list[tuple[bytes, int]]:
-    """What the payload checksum covers, and how many words of it."""
+    """The parts that the payload checksum covers, each with its number of words."""
     places = tiles(archive, codebook_bytes, n_tiles)
     return [(bytes(archive[at : at + 4 * words]), words) for at, words in places if at + 4 * words <= len(archive)]
 
@@ -42,7 +42,7 @@ def parts(archive: bytes | bytearray, codebook_bytes: int, n_tiles: int) -> list
 
 @dataclass(frozen=True)
 class Bits:
-    """A field of the tile header, which is the first word of a payload."""
+    """A bit field of the tile header, which is the first word of a payload."""
 
     at: int
     width: int = 1
@@ -60,7 +60,7 @@ WIDTH, FINE_MASK, RESERVED, BASE = Bits(10, 4), Bits(14), Bits(15), Bits(16, 16)
 
 CODED, SPECIAL, RAW = KINDS = range(3)
 PREDICTORS = range(6)
-LORENZO = range(4)  # of which the 0-D to 3-D ones take missing values
+LORENZO = range(4)  # 0-D to 3-D: the predictors that allow missing values
 WIDEST = 13
 
 

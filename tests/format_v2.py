@@ -1,7 +1,7 @@
-"""Version 2 of the archive format, as far as tests take its archives apart (format_v2.md): archives of the spline
-codec.
+"""Version 2 of the archive format, as much as tests need to take archives of the spline codec and of logarithms apart
+(format_v2.md).
 
-Not for tests/reference, which has the whole of it from the document alone.
+Not for tests/reference, which implements all of it from the document alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EDGES = {0: (), 1: (4096,), 2: (64, 64), 3: (32, 16, 8)}
 
 
 def tiles_of(extents: list[int], active: list[int]) -> int:
-    """How many a lattice has."""
+    """The number of tiles of a lattice."""
     wanted = dict(zip(active, EDGES[len(active)], strict=True))
     order = active + [a for a in range(4) if a not in active]
     edges = {a: min(wanted.get(a, 1), extents[a]) for a in order}
@@ -34,7 +34,7 @@ def tiles_of(extents: list[int], active: list[int]) -> int:
 
 
 def units_of_lattices(shape: list[int], masks: tuple[int, int, int]) -> list[int]:
-    """Of the lattices that have units besides unit 0, the coarsest first."""
+    """The number of units of each lattice that has units besides unit 0, the coarsest first."""
     extents = [n for n in reversed(shape) if n > 1]
     extents += [1] * (4 - len(extents))
     units: list[int] = []
@@ -68,20 +68,20 @@ class Bytes:
 
 @dataclass
 class Parts:
-    """Of an archive without a lossless stage."""
+    """Offsets of the parts of an archive; those of the units only without a lossless stage."""
 
     checksum_at: int
-    head_end: int  # of what that checksum covers
-    curve: int | None = None  # of the spline codec's interpolation, and its bounds
+    head_end: int  # the end of what that checksum covers
+    curve: int | None = None  # this and `bounds`: the interpolation of the spline codec
     bounds: int | None = None
-    #: Of each lattice that has units besides unit 0: where its checksum is, and begins and ends of its units.
+    #: For each lattice that has units besides unit 0: where its checksum is, and (begin, end) of each unit.
     lattices: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
-    signs_at: int = 0  # of logarithms
+    signs_at: int = 0  # only for logarithms
     signs_bytes: int = 0
 
 
 def parts(archive: bytes | bytearray) -> Parts:
-    """Raises ValueError where there is no telling."""
+    """Raises ValueError if the archive is too damaged to be taken apart."""
     data = Bytes(archive)
     data.at = 2
     first, second = data.number(1), data.number(1)
@@ -127,7 +127,7 @@ def parts(archive: bytes | bytearray) -> Parts:
 
 
 def seal(archive: bytearray) -> None:
-    """Gives a changed archive the checksums that fit it, where there is telling what they cover."""
+    """Gives a changed archive matching checksums; leaves it alone if it cannot be taken apart."""
     try:
         of = parts(archive)
     except ValueError:

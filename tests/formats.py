@@ -1,6 +1,6 @@
-"""The archive format as tests need it: what all versions share (format.md, sections 1 and 9), and the versions.
+"""The archive format as tests need it: what all versions share (format.md, sections 1 and 9).
 
-What is a version's alone is in a module of its own, such as format_v1.py.
+What belongs to one version is in a module of its own, such as format_v1.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSION_AT, KIND_AT, SHAPE_AT, PAYLOAD_CHECKSUM_AT, HEADER_CHECKSUM_AT = 4, 5, 8
 RAW = 0
 
 MASK = 2**64 - 1
-PIECE = 4 * 4096  # bytes of what is checksummed without looking into it
+PIECE = 4 * 4096  # bytes per piece, where data is checksummed without regard to its structure
 
 
 def mix(x: int) -> int:
@@ -37,7 +37,7 @@ WEIGHTS = weights(20000)
 
 
 def part(number: int, data: bytes | bytearray, size: int | None = None) -> int:
-    """Of `size` words, or units of another size; without it, of all words that there are."""
+    """The checksum part of `data`, whose length counts as `size`; by default as its number of words."""
     words = np.frombuffer(data + bytes(-len(data) % 4), "<u4").astype(np.uint64)
     weighed = int((words * WEIGHTS[: words.size]).sum(dtype=np.uint64)) if words.size else 0
     return mix(weighed ^ mix((number * 0x9E3779B97F4A7C15 + (words.size if size is None else size)) & MASK))
@@ -48,13 +48,13 @@ def fold(x: int) -> int:
 
 
 def checksum_of_pieces(data: bytes) -> int:
-    """Of whole words that are checksummed without looking into them."""
+    """The checksum of whole words, without regard to their structure."""
     pieces = [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
     return fold(sum(part(number, piece) for number, piece in enumerate(pieces)) & MASK)
 
 
 def seal(archive: bytearray, version: int, codebook_bytes: int, n_tiles: int) -> None:
-    """Gives a changed archive the checksums that fit it. What it was before says how to take it apart."""
+    """Gives a changed archive matching checksums. The other arguments describe the archive before the change."""
     if version == 2:
         format_v2.seal(archive)
         return

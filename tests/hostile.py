@@ -1,6 +1,6 @@
 """Decodes archives that were changed and then given valid checksums, as an attacker would.
 
-Run as a program by contract/test_hostile.py, so that a crash is seen as one: hostile.py SEED COUNT PROGRESS CASE...
+contract/test_hostile.py runs this as a program, to notice crashes: hostile.py SEED COUNT PROGRESS CASE...
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def waves(dtype: np.dtype) -> np.ndarray:
 
 
 def ripples(dtype: np.dtype) -> np.ndarray:
-    """Tiles of the predictors 4 and 5."""
+    """Tiles that use the predictors 4 and 5."""
     z, y, x = (i * (i - n) for i, n in zip(np.indices((18, 17, 33)), (18, 17, 33), strict=True))
     return (z * y * x).astype(dtype) * dtype.type(2.0**-10)
 
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 
 def pyramid(dtype: np.dtype) -> np.ndarray:
-    """Tiles of all kinds in several lattices: coded, with verbatim values and extra bits, special, raw, empty."""
+    """Tiles of all kinds in several lattices: coded, with some verbatim values, all verbatim, all special, all 0."""
     x = np.zeros((20, 1100), dtype)
     x[:, :300] = support.smooth((20, 300), dtype)
     x[3::7, 5:200:31] = [np.nan, np.inf, 1e30, 5e3, -1e4, 1e20, -0.0]
@@ -112,8 +112,8 @@ def archive_of(name: str) -> bytes:
 
 
 def mutants(archive: bytes, seed: int, count: int):
-    """(what was done, archive): every bit of what is in front of the payloads (of large models every few bits), then
-    `count` random changes."""
+    """Yields (what was changed, archive): with every bit in front of the payloads flipped (in a large codebook, every
+    few bits), then with `count` random changes."""
     info = cusz.inspect(archive)
     front = min(len(archive), sum((info.sections.header, info.sections.codebook, info.sections.index)))
     at, length = (format_v1.CODEBOOK_AT, info.sections.codebook) if info.version == 1 else (info.sections.header, 0)
@@ -142,7 +142,7 @@ def mutants(archive: bytes, seed: int, count: int):
 
 
 def main() -> None:
-    """Prints for each case how many were decoded and refused, and a digest of what was decoded and of all messages."""
+    """Prints for each case how many archives were decoded and refused, and a digest of all values and messages."""
     seed, count, progress = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     with progress.open("w", buffering=1) as log:
         for name in sys.argv[4:]:

@@ -1,7 +1,7 @@
-"""Fields that between them reach every branch of the spline codec (format_v2.md), as those of field_kinds.py do
-of the other.
+"""Fields that together reach every branch of the spline codec (format_v2.md), as field_kinds.py does for the other
+codec.
 
-How the compressor interpolates follows from the field: layers have an axis left out, and kinks have lines for curves.
+The field decides how the compressor interpolates: `layers` makes it leave out an axis, `kinks` makes it choose linear.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import field_kinds
 from field_kinds import Kind, sprinkle
 from support import DTYPES, integers, random_bits, smooth
 
-#: By the number of axes to halve (extents of 5 or more, at most three), and the axes that are left. Tiles are of 4096,
-#: 64 x 64 and 8 x 16 x 32 points, along other axes of one; groups of 64, 8 x 8 and 4 x 4 x 4 of a class.
+#: By the number of axes to halve: at most three, those with extents of 5 or more. Tiles have 4096, 64 x 64 or
+#: 8 x 16 x 32 points along these axes, and 1 along the others; groups have 64, 8 x 8 or 4 x 4 x 4 points of a class.
 SHAPES_OF: dict[int, list[tuple[int, ...]]] = {
     0: [(4,), (4, 1, 3, 4)],
     1: [
@@ -37,7 +37,7 @@ SHAPES = [shape for shapes in SHAPES_OF.values() for shape in shapes]
 
 
 def along(axis: int, values: NDArray, ndim: int) -> NDArray:
-    """Of these values, in a shape that is added to a field's."""
+    """The values laid out along an axis, in a shape that broadcasts over a field of `ndim` axes."""
     return values.reshape([-1 if a == axis else 1 for a in range(ndim)])
 
 
@@ -50,7 +50,7 @@ def waves(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def layers(shape: tuple[int, ...], dtype: np.dtype, axes: Iterable[int]) -> NDArray:
-    """Smooth, but for some axes along which it jumps."""
+    """Smooth, except that it jumps along some axes."""
     x = waves(shape, dtype)
     for axis in axes:
         x += along(axis, integers(shape[axis], -50, 50, 7 + axis).astype(dtype) / 5, len(shape))
@@ -58,13 +58,13 @@ def layers(shape: tuple[int, ...], dtype: np.dtype, axes: Iterable[int]) -> NDAr
 
 
 def long_axis(shape: tuple[int, ...], number: int) -> list[int]:
-    """Of those that can be halved, if there are any, by its number."""
+    """The axis of this number among those that can be halved, or axis 0 if there are none."""
     axes = [a for a, extent in enumerate(shape) if extent > 4] or [0]
     return [axes[number % len(axes)]]
 
 
 def kinks(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Straight between kinks at every eighth point."""
+    """Straight lines with a kink at every eighth point."""
     total = np.zeros(shape)
     for axis, extent in enumerate(shape):
         heights = integers(extent // 8 + 2, -9, 10, axis)
@@ -79,12 +79,12 @@ def steps(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def stretches(x: NDArray, number: int) -> list[NDArray]:
-    """Parts of a field one after another, so many along its longest axis."""
+    """Cuts a field into `number` parts along its longest axis."""
     return np.array_split(x, number, axis=int(np.argmax(x.shape)))
 
 
 def blocks_of(shape: tuple[int, ...], dtype: np.dtype, value: float) -> NDArray:
-    """A smooth field of which two stretches, and single values, are missing."""
+    """A smooth field with `value` in two stretches and at single points."""
     x = sprinkle(smooth(shape, dtype), value, 40, 3)
     parts = stretches(x, 7)
     parts[1][...] = parts[4][...] = value
@@ -92,7 +92,7 @@ def blocks_of(shape: tuple[int, ...], dtype: np.dtype, value: float) -> NDArray:
 
 
 def disorder(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Any bits, in two stretches of three: for a tiny bound there are raw tiles in several lattices."""
+    """Random bits in two of three stretches: with a tiny bound, many values are verbatim in several lattices."""
     x = np.zeros(shape, dtype)
     for part in stretches(x, 3)[:2]:
         part[...] = random_bits(part.shape, dtype, 4)
@@ -100,7 +100,7 @@ def disorder(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def spikes(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Values that no code stands for, and codes of all sizes."""
+    """Values that no code can represent, and codes of all sizes."""
     x = sprinkle(smooth(shape, dtype), 1e30, 90, 1)
     flat, where = x.reshape(-1), integers(x.size // 20 + 1, 0, x.size, 2)
     flat[where] *= 2.0 ** integers(where.size, 0, 25, 3)
@@ -108,7 +108,7 @@ def spikes(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def tiles_of_all_kinds(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Stretches of zeros, NaN, any bits, spikes, a smooth field, and of one value."""
+    """Stretches of zeros, NaN, random bits, spikes, a smooth field and a constant."""
     x = np.zeros(shape, dtype)
     _, missing, raw, verbatim, coded, constant = stretches(x, 6)
     missing[...], constant[...] = np.nan, 2.5
@@ -119,19 +119,19 @@ def tiles_of_all_kinds(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def near_largest(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Predictions overflow, and differences do."""
+    """Predictions and differences overflow."""
     x = smooth(shape, dtype)
     largest = np.finfo(dtype).max
     return np.where(x > 0, largest, -largest) * (1 - np.abs(x) / 8192).astype(dtype)
 
 
 def whole(shape: tuple[int, ...], dtype: np.dtype, largest: int = 30) -> NDArray:
-    """Integers: for bounds of 1/2 and 1, many are at the bound from their predictions."""
+    """Integers: with bounds of 1/2 and 1, many differ from their predictions by exactly the bound."""
     return integers(math.prod(shape), -largest, largest + 1).astype(dtype).reshape(shape)
 
 
 def lake(shape: tuple[int, ...], dtype: np.dtype, fill: float) -> NDArray:
-    """Values of fill as stretches and alone, where others are equal to 0, and another kind of hole."""
+    """The fill value in a stretch and at single points, among zeros of both signs and NaN."""
     x = np.round(smooth(shape, dtype) * 8) / 8
     x = sprinkle(sprinkle(sprinkle(x, np.nan, 60, 7), -0.0, 15, 8), fill, 15, 9)
     stretches(x, 5)[2][...] = fill
@@ -178,7 +178,7 @@ KINDS: dict[str, Kind] = {
     "zeros_with_holes": Kind(lambda s, t: sprinkle(np.zeros(s, t), np.nan, 4, 3), 1e-3, "rel"),
 }
 
-#: Each shape meets a quarter of the kinds, and both types; each kind every number of axes to halve, and both types.
+#: Each shape meets a quarter of the kinds and both types; each kind meets every number of axes to halve and both types.
 COVERING = [
     (name, shape, DTYPES[(i + j // 8) % 2])
     for i, shape in enumerate(SHAPES)

@@ -1,4 +1,4 @@
-"""What the tests share: fields made by integer arithmetic, and a check of the bound that is not the package's own."""
+"""Shared by the tests: fields made by integer arithmetic, and a check of the bound independent of the package."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BACKENDS = [backend.name for backend in cusz.devices() if backend.available]
 HAS_ZSTD = "zstd" in backends.lossless_stages()
 needs_zstd = pytest.mark.skipif(not HAS_ZSTD, reason="this build has no zstd stage")
 
-#: Extents around the borders of tiles (4096; 64x64; 8x16x32; 1x8x16x32), empty, thin, prime and single ones.
+#: Extents around the edges of tiles (4096; 64x64; 8x16x32; 1x8x16x32), and empty, thin, prime and single ones.
 SHAPES: dict[int, list[tuple[int, ...]]] = {
     1: [(n,) for n in (0, 1, 2, 31, 32, 33, 63, 64, 65, 127, 4095, 4096, 4097, 8192, 8193, 10007, 3 * 4096 + 17)],
     2: [
@@ -68,7 +68,7 @@ ALL_SHAPES = [shape for shapes in SHAPES.values() for shape in shapes]
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """While it is made: other workers of pytest-xdist, and other checkouts, wait."""
+    """Locks a folder while it is being made: other workers of pytest-xdist, and other checkouts, wait."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -79,7 +79,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """So few elements of a product, always the same ones, that any two values of two axes meet in one of them."""
+    """A few elements of a product, always the same ones, in which any two values of two axes meet."""
     values = [list(axis) for axis in axes]
     product = list(itertools.product(*(range(len(axis)) for axis in values)))
     pairs = [frozenset[Hashable](itertools.combinations(enumerate(case), 2)) for case in product]
@@ -96,7 +96,7 @@ def pairs(names: str, *axes: Iterable[Any], indirect: Sequence[str] = ()) -> pyt
 
 
 def hashes(n: int, seed: int = 0) -> NDArray[np.uint64]:
-    """n well mixed 64-bit integers, the same on every machine and for ever."""
+    """n well-mixed 64-bit integers, the same on every machine."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -110,7 +110,7 @@ def integers(n: int, low: int, high: int, seed: int = 0) -> NDArray[np.int64]:
 
 
 def smooth(shape: tuple[int, ...], dtype: np.dtype, seed: int = 0) -> NDArray[np.floating]:
-    """A field with large and small scales, from integers alone: parabolic waves along every axis, and noise."""
+    """A field with large and small scales, made from integers only: parabolic waves along every axis, and noise."""
     n = math.prod(shape)
     total = integers(n, -40, 41, seed).reshape(shape)
     for axis, extent in enumerate(shape):
@@ -151,7 +151,7 @@ def same_bits(x: NDArray, y: NDArray) -> bool:
 
 
 def boxes(shape: tuple[int, ...], seed: int, how_many: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(start, count) of the whole, of single values, thin and any ones."""
+    """(start, count) of boxes: the whole, single values, thin, empty and random ones."""
     random = np.random.default_rng(seed)
     found = [((0,) * len(shape), shape)]
     if 0 in shape:
@@ -161,7 +161,7 @@ def boxes(shape: tuple[int, ...], seed: int, how_many: int) -> list[tuple[tuple[
         count = [1 + int(random.integers(n - s)) for s, n in zip(start, shape, strict=True)]
         if i % 4 == 0:  # one plane, or one value
             count = [1 if random.random() < 0.5 else c for c in count]
-        if i % 4 == 1:  # to the end of an axis, from its beginning
+        if i % 4 == 1:  # the whole of one axis
             axis = int(random.integers(len(shape)))
             start[axis], count[axis] = 0, shape[axis]
         found.append((tuple(start), tuple(count)))
@@ -178,7 +178,7 @@ def part(x: NDArray, start: tuple[int, ...], count: tuple[int, ...]) -> NDArray:
 
 
 def value_range(x: NDArray, fill: float | None = None) -> tuple[float, float]:
-    """Smallest and largest of the values that count; (0, 0) without any."""
+    """Min and max of the values that are finite and not the fill value; (0, 0) if there are none."""
     counted = np.isfinite(x)
     if fill is not None:
         with np.errstate(over="ignore"):
@@ -188,7 +188,7 @@ def value_range(x: NDArray, fill: float | None = None) -> tuple[float, float]:
 
 
 def absolute_bound(x: NDArray, eb: float, mode: str, fill: float | None = None) -> float:
-    """The bound that is promised for a field."""
+    """The absolute bound that is promised for a field."""
     if mode == "abs":
         return eb
     low, high = value_range(x, fill)
@@ -198,8 +198,8 @@ def absolute_bound(x: NDArray, eb: float, mode: str, fill: float | None = None) 
 
 
 def bound_in_force(info: cusz.ArchiveInfo, promised: float) -> float:
-    """What a tiled archive is held to. With a relative bound, version 2 has it as a value of the field's type, which is
-    not larger, and 0 for a constant field; if all values are +0, the least that there is."""
+    """The bound that a tiled archive must hold. Version 2 rounds a relative bound down to a value of the field's type;
+    it is 0 for a constant field, and the smallest normal number if the promised bound is 0."""
     if info.version == 1 or info.mode == "abs":
         return promised
     if info.tiles == 0:
@@ -214,7 +214,7 @@ def bound_in_force(info: cusz.ArchiveInfo, promised: float) -> float:
 
 
 def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None) -> list[str]:
-    """What in `y` breaks the promise made for `x`, in exact arithmetic; empty if nothing does."""
+    """Values of `y` that break the promise made for `x`, found in exact arithmetic; empty if there are none."""
     if x.dtype != y.dtype or x.shape != y.shape:
         return [f"{x.dtype} {x.shape} came back as {y.dtype} {y.shape}"]
     x, y = x.reshape(-1), y.reshape(-1)
@@ -230,7 +230,7 @@ def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None) 
     if fill_bits is not None:
         may_differ &= bits(x) != fill_bits
     broken = [f"{v!r} -> {w!r}: not bit for bit" for v, w in zip(x[~may_differ], y[~may_differ], strict=True)]
-    # Far below the bound rounding cannot matter; all the others are compared as rational numbers, each pair once.
+    # Well below the bound, rounding cannot matter. All others are compared as rational numbers, each pair once.
     with np.errstate(over="ignore", invalid="ignore"):
         distance = np.abs(x.astype(F64) - y.astype(F64))
     candidates = may_differ & ~(distance < 0.999999 * bound)
@@ -242,9 +242,9 @@ def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None) 
 
 
 def check_contract(x: NDArray, eb: float, mode: str = "abs", *, fill: float | None = None, **options: Any) -> bytes:
-    """Compresses, decompresses and checks all that is promised. Returns the archive. (One thread by default: small
-    fields gain nothing by more, and the number must not matter, which test_determinism checks.) Without a predictor,
-    the archives of both codecs are checked, and that the default one's is one of them."""
+    """Compresses, decompresses and checks everything that is promised. Returns the archive. Without a predictor, checks
+    the archives of both codecs, and that the default archive is one of them. Uses one thread by default: small fields
+    gain nothing from more, and test_determinism checks that the number does not matter."""
     if "predictor" in options:
         return _check_contract(x, eb, mode, fill, options)
     of_lorenzo, of_spline = (
@@ -284,7 +284,7 @@ def _check_contract(x: NDArray, eb: float, mode: str, fill: float | None, option
 
 
 def round_trip(seed: int) -> tuple[bytes, bytes]:
-    """An archive and what it decodes to, made with three threads. (Here, where processes that are spawned find it.)"""
+    """An archive and what it decodes to, made with three threads. (It is here so that spawned processes find it.)"""
     archive = cusz.compress(smooth((40, 50, 60), F32, seed), 1e-3, threads=3)
     return archive, cusz.decompress(archive, threads=3).tobytes()
 
@@ -292,7 +292,7 @@ def round_trip(seed: int) -> tuple[bytes, bytes]:
 def run(
     command: Sequence[object], *, status: int | None = 0, timeout: float = 300, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; fails the test with its output unless it ends with `status` (None: with any)."""
+    """Runs a command; fails the test with its output unless it exits with `status` (None: any)."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words, timeout=timeout, capture_output=True, text=True, errors="replace", check=False, **options
@@ -303,7 +303,7 @@ def run(
 
 
 def output(*command: object, ok: bool = True, **options: Any) -> str:
-    """All that a command prints, which has to succeed, or to fail; it may take long."""
+    """Everything that a command prints. It must succeed, or fail if not `ok`; it may take long."""
     done = run(command, status=None, timeout=3600, **options)
     text = done.stdout + done.stderr
     assert (done.returncode == 0) == ok, text
@@ -311,13 +311,13 @@ def output(*command: object, ok: bool = True, **options: Any) -> str:
 
 
 def printed(code: str, **environment: str) -> str:
-    """What Python code prints in a process of its own."""
+    """What Python code prints when it runs in its own process."""
     return run([sys.executable, "-c", code], env={**os.environ, **environment}).stdout.strip()
 
 
 def printed_by_every_instruction_set(code: str) -> list[str]:
-    """The lines that Python code prints, which imports tests, and which no instruction set changes. (Some of the runs
-    are the same where the processor does not have all.)"""
+    """The lines that Python code prints, after a check that every instruction set gives the same ones. The code can
+    import test modules. (On a processor without AVX2 or AVX-512, some of the runs are identical.)"""
     tests = Path(__file__).parent
     path = os.pathsep.join([str(tests), str(tests / "golden"), os.environ.get("PYTHONPATH", "")])
     first, *others = (
@@ -328,14 +328,14 @@ def printed_by_every_instruction_set(code: str) -> list[str]:
 
 
 def library_of(source: Path, folder: Path) -> Path:
-    """A program in C as a library in this folder, for LD_PRELOAD."""
+    """Compiles a C source to a library in this folder, for LD_PRELOAD."""
     library = folder / f"lib{source.stem}.so"
     run(["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"])
     return library
 
 
 def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
-    """Of a command: one line on standard error, nothing on standard output."""
+    """Checks that a command failed as it should: one line on standard error, nothing on standard output."""
     assert result[0] == code
     assert result[1] == ""
     assert re.fullmatch(r"cusz: error: [^\n]+\n", result[2]), result[2]
@@ -344,7 +344,7 @@ def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
 
 
 def damage(file: Path, at: int, bits: int = 1, *, within: bytes | None = None) -> None:
-    """Flips bits of a byte of a file, or of these bytes where they first occur in it; -1 is the last byte."""
+    """Flips bits of byte `at` of a file, or of the first occurrence of `within` in it; -1 is the last byte."""
     content = bytearray(file.read_bytes())
     begin, size = (0, len(content)) if within is None else (content.index(within), len(within))
     content[begin + (at if at >= 0 else size + at)] ^= bits
@@ -352,7 +352,7 @@ def damage(file: Path, at: int, bits: int = 1, *, within: bytes | None = None) -
 
 
 def calls_of(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[tuple[Any, ...]]:
-    """The arguments of every call of a function from now on, but those that are named."""
+    """The positional arguments of every call of a function from now on."""
     calls: list[tuple[Any, ...]] = []
     function = getattr(where, name)
 
@@ -365,7 +365,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[tup
 
 
 def silent_bits(archive: bytes, *reads: Callable[[bytearray], object]) -> list[int]:
-    """The bits that can be flipped without an error, once for each of `reads`. No beginning of an archive is read."""
+    """The bits that can be flipped without an error, once for each of `reads`. No truncated archive may be decoded."""
     damaged = bytearray(archive)
     for length in range(len(damaged)):
         with pytest.raises(cusz.CorruptArchiveError):
@@ -382,7 +382,7 @@ def silent_bits(archive: bytes, *reads: Callable[[bytearray], object]) -> list[i
 
 
 def read_by_zarr_alone(store: Path) -> NDArray:
-    """An array as a process reads it that imports only zarr."""
+    """An array as read by a process that imports only zarr."""
     code = (
         "import sys, numpy, zarr\n"
         "assert 'cusz_core' not in sys.modules\n"
@@ -394,7 +394,7 @@ def read_by_zarr_alone(store: Path) -> NDArray:
 
 
 def write_run(path: Path, *steps: Mapping[str, Any], **options: Any) -> Path:
-    """A Writer's file, with these options: for each step, what is put under which name."""
+    """Writes a file with a Writer of these options. Each of `steps` maps the names to the values that are put."""
     import cusz_operator
 
     with cusz_operator.Writer(path, **options) as out:
@@ -422,6 +422,6 @@ def fields_of_bp(file: Path) -> dict[str, list[np.ndarray]]:
 
 
 def not_installed(requirement: str, stderr: str) -> None:
-    """Skips a test whose package pip could not install, as on a machine without a network; fails it where CI is set."""
+    """Skips a test whose package pip could not install, for example without a network; fails it where CI is set."""
     last = stderr.strip().splitlines()[-1:] or ["no message"]
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"pip cannot install {requirement}: {last[0]}")

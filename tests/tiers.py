@@ -1,8 +1,8 @@
 """Which tests run when: the quick ones, and the parts and slices of the others (docs/design/testing.md).
 
-Whatever is not quick belongs to one part of parts.toml, whose paths say which changes concern it, and to one of eight
-slices. A run of continuous integration takes the quick tests, the parts that the change touches (half of their tests if
-they are many), and one slice of the rest, so that eight runs take everything.
+Every test that is not quick belongs to one part of parts.toml, whose paths say which changes concern it, and to one of
+eight slices. A run of continuous integration takes the quick tests, the parts that the change touches (half of their
+tests if there are many parts), and one slice of the rest, so that eight runs take everything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "parts.toml"
 SLICES = 8
-MANY_PARTS = 5  # of a change that touches so many, half of their full tests are run
+MANY_PARTS = 5  # a change that touches this many runs half of their full tests
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Part:
     """Full tests that concern the same code.
 
     Attributes:
-        name: of the part.
-        paths: files and folders; a change in one of them concerns it, except in those that begin with !.
+        name: name of the part.
+        paths: files and folders whose changes concern the part; those that begin with ! are exceptions.
         tests: files and folders of tests.
-        together: files and folders of tests that share something expensive, and so are in one slice.
-        commands: what is no test of pytest, by name.
-        turns: a change runs one in so many of what takes longest, the commands and what is together, by the slice.
+        together: files and folders of tests that share something expensive, so each of them is in one slice.
+        commands: checks that are not pytest tests, by name.
+        turns: a change runs one in `turns` of the slowest items (commands and entries of `together`), by the slice.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Part:
         return any(is_within(path, own) for own in (*self.paths, *self.tests))
 
     def has_turn(self, number: int, name: str) -> bool:
-        """Whether a change runs one of the commands, or of what is together, with slice `number`."""
+        """Whether a change runs this command, or entry of `together`, with slice `number`."""
         return ([*self.commands, *self.together].index(name) - number) % self.turns == 0
 
     def runs(self, number: int, file: str) -> bool:
@@ -59,7 +59,7 @@ def is_within(path: str, own: str) -> bool:
 
 
 def read_table(table: Path = TABLE) -> dict[str, Part]:
-    import tomllib  # of Python 3.11
+    import tomllib  # Python 3.11 and later
 
     parts: dict[str, dict[str, Any]] = tomllib.loads(table.read_text(encoding="utf-8"))
 
@@ -71,7 +71,7 @@ def read_table(table: Path = TABLE) -> dict[str, Part]:
 
 
 def part_of(file: str, parts: Iterable[Part]) -> str:
-    """The part that a file of tests belongs to: the one that names it most precisely. Raises ValueError."""
+    """The part that a test file belongs to: the one that names it most precisely. Raises ValueError if none does."""
     found = [(len(own), part.name) for part in parts for own in part.tests if is_within(file, own)]
     if not found:
         raise ValueError(f"{file} belongs to no part of {TABLE.relative_to(ROOT)}")
@@ -85,23 +85,23 @@ def touched(changed: Iterable[str], parts: Mapping[str, Part]) -> list[str]:
 
 
 def slice_of_test(nodeid: str, parts: Mapping[str, Part]) -> int:
-    """The same on every machine."""
+    """The slice of a test; the same on every machine."""
     together = [own for part in parts.values() for own in part.together if is_within(nodeid.partition("::")[0], own)]
     return zlib.crc32(max(together, key=len, default=nodeid).encode()) % SLICES
 
 
 def is_in_half(nodeid: str, number: int, parts: Mapping[str, Part]) -> bool:
-    """Whether a change of many parts runs a full test of one of them with slice `number`."""
+    """Whether a change that touches many parts runs this full test of one of them with slice `number`."""
     return (slice_of_test(nodeid, parts) - number) % 2 == 0
 
 
 def slice_of_command(name: str, parts: Mapping[str, Part]) -> int:
-    """Commands are dealt out one by one, because they take longest."""
+    """The slice of a command. Commands are dealt out one by one, because they take longest."""
     return [name for part in parts.values() for name in part.commands].index(name) % SLICES
 
 
 def commands_of(number: int, touched: Iterable[str], parts: Mapping[str, Part]) -> dict[str, str]:
-    """The commands of a slice, and those of the parts touched whose turn it is."""
+    """The commands of a slice, and those of the touched parts whose turn it is."""
     names = {name for part in touched for name in parts[part].commands if parts[part].has_turn(number, name)}
     return {
         name: command
@@ -112,9 +112,9 @@ def commands_of(number: int, touched: Iterable[str], parts: Mapping[str, Part]) 
 
 
 def cover(sets: Sequence[frozenset[Hashable]]) -> list[int]:
-    """Few of the sets, by index, that together have all elements of all: always the one next that adds most.
+    """Indices of a few sets that together have all elements. Greedy: the next set is always the one that adds most.
 
-    What a set adds only gets less, so that of sets ordered by what they once added few have to be looked at again.
+    The gain of a set only shrinks, so in a heap of earlier gains only few sets have to be looked at again.
     """
     missing = frozenset[Hashable]().union(*sets)
     by_gain = [(-len(own), i) for i, own in enumerate(sets)]
@@ -132,7 +132,7 @@ def cover(sets: Sequence[frozenset[Hashable]]) -> list[int]:
 
 
 def spread(items: Sequence[int], n: int) -> list[int]:
-    """n of the items, evenly, from the first on; all if there are no more."""
+    """n of the items, evenly spaced from the first on; all of them if there are at most n."""
     return [items[i * len(items) // n] for i in range(n)] if n < len(items) else list(items)
 
 

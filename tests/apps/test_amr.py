@@ -1,4 +1,4 @@
-"""apps/amr: boxes on two levels, of which the finer ones move, compressed by a configuration file alone."""
+"""apps/amr: boxes on two levels, the finer ones moving, compressed by nothing but a configuration file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = ("T", "rho", "state", "u")
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """The compiled program, where scripts/setup leaves it."""
+    """The compiled program, where scripts/setup puts it."""
     path = ROOT / "build" / "release" / "apps" / "amr"
     assert path.is_file(), f"{path} is missing: run scripts/setup"
     return path
@@ -32,13 +32,13 @@ def program() -> Path:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of a user who has done what the documentation says."""
+    """The environment of a user who has followed the documentation."""
     monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cz.plugin_path()))
 
 
 @pytest.fixture(scope="module")
 def runs(ranks: Any, program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Uncompressed, and compressed as apps/amr.xml says, by other numbers of ranks. To be read alone."""
+    """Files of an uncompressed run, and of one compressed by apps/amr.xml with another number of ranks. Read only."""
     folder = tmp_path_factory.mktemp("runs")
     ranks(4, program, folder / "raw.bp", "-", 64, 5)
     ranks(3, program, folder / "run.bp", CONFIG, 64, 5)
@@ -46,7 +46,7 @@ def runs(ranks: Any, program: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_every_bound_is_kept(runs: tuple[Path, Path]) -> None:
-    """Of every cell in a box, of each kind of variable; and there is nothing where no box is."""
+    """In every cell of a box, for each kind of variable; and boxes cover the same cells in both files."""
     with cz.Reader(runs[0]) as raw, cz.Reader(runs[1]) as run:
         assert len(run) == len(raw) == 5
         assert [sorted(step.variables) for step in run] == [sorted(step.variables) for step in raw]
@@ -74,20 +74,20 @@ def test_check_and_diff_find_nothing_wrong(runs: tuple[Path, Path], capsys: pyte
 
 
 def test_cells_in_boxes_alone_count(runs: tuple[Path, Path]) -> None:
-    """Of what is shown of a level, in each of two programs' files."""
+    """Whatever is shown about a level counts only cells in boxes, in the files of both runs."""
     for path in runs:
         with cz.Reader(path) as run:
             inside = float(np.mean([run[step].coverage("level1/rho") for step in range(1, 5)]))
         assert 0 < inside < 1
         infos = {info.name: info for info in cz.inspect_variables(path)}
-        assert infos["level1/rho"].covered == inside  # a count over a count
+        assert infos["level1/rho"].covered == inside  # exact: both are one count divided by another
         assert infos["level0/rho"].covered == 1
     page = report.make(runs[1], runs[0])
     assert page.broken == []
 
 
 def test_moving_boxes_in_xarray(runs: tuple[Path, Path]) -> None:
-    """NaN where no box is, a dimension of steps for the level that comes later, and a chunk for each of its steps."""
+    """NaN outside boxes, a step dimension of its own for the level that appears later, a chunk for each step."""
     xarray = pytest.importorskip("xarray")
     for path in runs:
         with cz.Reader(path) as run, xarray.open_dataset(path, engine="cusz", chunks={}) as data:
@@ -117,7 +117,7 @@ def test_what_config_proposes_comes_true(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Densities get a bound of each value, integers none; ratios are those of the run within a tenth."""
+    """Densities get a bound relative to each value, integers none; ratios are within a tenth of those of the run."""
     command = ["config", "--from", str(runs[0]), "--io", "amr", "--predictor", predictor, "--format", "xml"]
     assert cli.main(command) == 0
     out, err = capsys.readouterr()
@@ -144,7 +144,7 @@ def test_a_level_that_was_forgotten_is_named(ranks: Any, program: Path, tmp_path
 
 @pytest.mark.parametrize("before", [1, 5])
 def test_a_restart_on_another_number_of_ranks(ranks: Any, program: Path, before: int, tmp_path: Path) -> None:
-    """Some ranks have no boxes there: the coarse level has one, the finer one eight."""
+    """Some ranks have no boxes then: the coarse level has one box, the finer level eight."""
     ranks(before, program, tmp_path / "first.bp", CONFIG, 32, 2)
     done = ranks(3, program, tmp_path / "second.bp", CONFIG, 32, 2, tmp_path / "first.bp")
     (within,) = re.findall(r"restart after step 1 .* are within (\S+) of their values", done.stdout)
@@ -155,7 +155,7 @@ def test_a_restart_on_another_number_of_ranks(ranks: Any, program: Path, before:
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_restart_finds_values_that_were_lost(ranks: Any, program: Path, n: int, tmp_path: Path) -> None:
-    """NaN in one box of one rank, among values that are right."""
+    """NaN in one box of one rank; all other values are right."""
     import adios2
 
     ranks(2, program, tmp_path / "first.bp", "-", 64, 1)
@@ -177,7 +177,7 @@ def test_a_restart_finds_values_that_were_lost(ranks: Any, program: Path, n: int
 
 
 def test_a_run_does_not_restart_into_its_own_file(ranks: Any, program: Path, tmp_path: Path) -> None:
-    """Under whatever name: opening it for writing would destroy it."""
+    """Under any name: opening the file for writing would destroy it."""
     ranks(1, program, tmp_path / "run.bp", "-", 32, 2)
     (tmp_path / "link").symlink_to(tmp_path)
     for name in ("run.bp", "link/run.bp"):

@@ -21,7 +21,7 @@ EB = 1e-3
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_comparison_is_exact(dtype: type[np.floating]) -> None:
-    """As rational arithmetic, on bounds that differences meet exactly or miss by less than a rounding error."""
+    """Equals rational arithmetic, for differences exactly at the bound, or beyond it by less than a rounding error."""
     rng = np.random.default_rng(5)
     originals = rng.choice([1.0, 1.5, -2.0, 0.1, 3e-7, 0.0], 4000).astype(dtype)
     decoded = (originals + rng.choice([1, -1, 0.5, 2**-12, 0.3], 4000)).astype(dtype)
@@ -54,7 +54,7 @@ def test_check_and_report(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     assert lines[-1] == f"All {values} values are within the bound 0.001, read back by 2 ranks and by 3 ranks."
     assert (tmp_path / "slice.png").read_bytes().startswith(b"\x89PNG")
 
-    # the same file against a bound that it was not written with
+    # the same file against a bound other than its own
     out = ranks(2, APPS / "demo_check.py", *files, "--eb", EB / 10, "--json", tmp_path / "check_2.json", status=1)
     assert "values: " in out.stdout
     assert "break |d - d'| <= 0.0001" in out.stdout

@@ -26,7 +26,7 @@ RATE = {"du": 0.14, "dv": 0.07, "feed": 0.03, "kill": 0.06}
 
 
 def advance(u: np.ndarray, v: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """`steps` steps of the program's own stepper, on this process alone."""
+    """Runs `steps` steps of the program's own stepper in this process."""
     grid = app.make_grid(MPI.COMM_SELF, u.shape)
     sim = app.GrayScott(grid, app.Physics(), u.dtype, np)
     sim.set_state(u, v)
@@ -39,7 +39,7 @@ def advance(u: np.ndarray, v: np.ndarray, steps: int) -> tuple[np.ndarray, np.nd
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [(12, 9, 10), (40, 30, 33), (1, 7, 1)])
 def test_step_is_the_equations(size: tuple[int, int, int], dtype: type[np.floating]) -> None:
-    """To the bit, with shifts of the whole periodic array in place of halo and passes."""
+    """To the bit: here the whole periodic array is shifted, instead of halos and passes."""
     u, v = app.initial_state(size, (0, 0, 0), size, 1, np.dtype(dtype))
     assert u.dtype == v.dtype == dtype
     got_u, got_v = advance(u, v, 3)
@@ -104,7 +104,7 @@ def test_fields_do_not_depend_on_the_ranks(
 def test_compressed_steps_and_restart(
     ranks: Any, gray_scott: Path, stored_bytes: Any, tmp_path: Path, engine: str
 ) -> None:
-    """Compressed steps are within the bound; a restart takes exactly the fields that the file gives."""
+    """Compressed steps keep the bound; a restart continues from exactly the decoded fields."""
     ranks(4, gray_scott, "--size", 32, "--steps", 40, "--interval", 20, "--eb", EB, "--engine", engine,
           "--output", tmp_path / "gs.bp", "--reference", tmp_path / "reference.bp")  # fmt: skip
     stored, exact = fields_of_bp(tmp_path / "gs.bp"), fields_of_bp(tmp_path / "reference.bp")
@@ -159,7 +159,7 @@ def test_restart_without_loss_is_no_interruption(ranks: Any, gray_scott: Path, t
 
 
 def test_restart_of_a_killed_run(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], tmp_path: Path) -> None:
-    """Every step that was announced is complete, although the file was never closed."""
+    """Every announced step is complete, although the file was never closed."""
     command = [sys.executable, str(gray_scott), "--size", "32", "--steps", "1000000", "--interval", "50"]
     command += ["--output", str(tmp_path / "killed.bp")]  # one rank without mpirun, so that it dies at once
     with subprocess.Popen(command, env=mpi_environment, stdout=subprocess.PIPE, text=True) as process:
@@ -195,7 +195,7 @@ def test_append(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], t
 
 
 def test_append_where_nodes_see_different_files(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
-    """Rank 0 decides whether there are steps to go on from; another last step on another rank is refused."""
+    """Rank 0 decides whether there are steps to continue from; a different last step on another rank is refused."""
     common = ("--size", 16, "--interval", 5, "--output", tmp_path / "run.bp", "--append", "--steps")
     ranks(2, gray_scott, *common, 10)
 
@@ -314,7 +314,7 @@ def test_nothing_left_to_do(ranks: Any, gray_scott: Path, old_run: Path, tmp_pat
 @pytest.mark.full
 @pytest.mark.parametrize("package", ["adios2", "cusz_operator"])
 def test_package_missing_on_one_rank(ranks: Any, gray_scott: Path, tmp_path: Path, package: str) -> None:
-    """What one rank lacks ends all of them, with that rank's message."""
+    """A package that one rank lacks ends all ranks, with that rank's message."""
     (tmp_path / f"{package}.py").write_text(
         "import importlib.util, os, sys\n"
         "if os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('PMI_RANK')) == '1':\n"

@@ -1,4 +1,4 @@
-"""apps/heat_xml: a program that does not know the operator gains it by a configuration file."""
+"""apps/heat_xml: a program that knows nothing of the operator gets it from a configuration file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN = (*GRID, 40, 20)
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """The compiled program, where scripts/setup leaves it."""
+    """The compiled program, where scripts/setup puts it."""
     path = ROOT / "build" / "release" / "apps" / "heat_xml"
     assert path.is_file(), f"{path} is missing: run scripts/setup"
     return path
@@ -75,7 +75,7 @@ def fortran_program() -> Path:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("n", [1, 4])
 def test_fortran(ranks: Any, fortran_program: Path, tmp_path: Path, n: int) -> None:
-    """Column-major blocks: the bound holds with and without `order`, which is what makes them compress."""
+    """Column-major blocks: the bound holds with and without `order`, but without it they compress badly."""
     configs = {"plain": "-", "ordered": ROOT / "apps" / "heat_xml_fortran.xml", "row": ROOT / "apps" / "heat_xml.xml"}
     for name, config in configs.items():
         ranks(n, fortran_program, tmp_path / f"{name}.bp", config, 24, 40, 64, 20, 10)
@@ -97,7 +97,7 @@ def test_fortran(ranks: Any, fortran_program: Path, tmp_path: Path, n: int) -> N
 
 
 def test_fortran_computes_what_cpp_does(ranks: Any, program: Path, fortran_program: Path, tmp_path: Path) -> None:
-    """Its first dimension is the last one of C's: the values are where they belong."""
+    """Fortran's first dimension is the last one in C, and every value is in its place."""
     ranks(3, program, tmp_path / "cpp.bp", "-", *RUN)
     ranks(2, fortran_program, tmp_path / "fortran.bp", "-", *RUN)
     cpp, fortran = (fields_of_bp(tmp_path / f"{name}.bp")["temperature"] for name in ("cpp", "fortran"))

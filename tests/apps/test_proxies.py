@@ -1,4 +1,4 @@
-"""The proxies of apps/: their physics, what they conserve, independence of the number of ranks, files, the analysis."""
+"""The proxies of apps/: physics, conserved quantities, independence of the number of ranks, files, the analysis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support import fields_of_bp
 APPS = Path(__file__).resolve().parents[2] / "apps"
 
 ALONE = proxy.OneRank()
-ROUND_OFF = 1e-12  # relative; some hundred steps of sums of some ten thousand terms in f64
+ROUND_OFF = 1e-12  # relative: for about a hundred steps, each with f64 sums of about ten thousand terms
 GRIDS = {
     "particles": ("16", (4096,)),
     "climate": ("24x40", (24, 40)),
@@ -58,7 +58,7 @@ def advanced(kind: Any, grid: tuple[int, ...], steps: int) -> Any:
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", GRIDS)
 def test_under_mpirun(ranks: Any, tmp_path: Path, name: str) -> None:
-    """One rank and four give the same bits, the file is within the bound, what is conserved stays; the analysis."""
+    """One rank and four give the same bits, files keep the bound, conserved quantities stay; then the analysis."""
     grid, shape = GRIDS[name]
     common = ("--grid", grid, "--steps", STEPS, "--every", EVERY, "--eb", EB)
     files = {}
@@ -78,7 +78,7 @@ def test_under_mpirun(ranks: Any, tmp_path: Path, name: str) -> None:
             assert support.same_bits(alone, together)
             assert support.violations(together, back, support.absolute_bound(together, EB, "rel")) == []
     varying = [field for field in fields if np.ptp(four[field][-1]) > 0]
-    assert len(varying) >= len(fields) - 2  # of the moisture there may be no rain yet
+    assert len(varying) >= len(fields) - 2  # there may be no rain yet
     assert all(not support.same_bits(four[field][-1], decoded[field][-1]) for field in varying)
     diagnostics = np.stack(decoded["diagnostics"])
     assert diagnostics[:, 0].tolist() == [3, 6, 9]
@@ -86,7 +86,7 @@ def test_under_mpirun(ranks: Any, tmp_path: Path, name: str) -> None:
         size = np.abs(values).max()
         assert np.ptp(values) <= ROUND_OFF * (size if size > 1e-6 else 1)  # or a relative number that ought to be 0
 
-    # What the analysis tells is what the files hold.
+    # The analysis reports what the files contain.
     picture, told = tmp_path / "spectra.png", tmp_path / "analysis.json"
     out = ranks(3, APPS / "analyse.py", *files[4], "--picture", picture, "--json", told)
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -104,7 +104,7 @@ def test_under_mpirun(ranks: Any, tmp_path: Path, name: str) -> None:
         assert field in out.stdout
     for field, power in findings["spectra"].items():
         assert len(power) > 3
-        if field in varying and name != "climate":  # its height has waves far below the error
+        if field in varying and name != "climate":  # climate's height has waves far below the error
             assert power[1][1] == pytest.approx(power[1][0], rel=0.1)
 
 
@@ -131,7 +131,7 @@ def proxy_fields(name: str) -> list[str]:
 def test_mistakes(ranks: Any, tmp_path: Path) -> None:
     """Each is one message, and exit status 1."""
     (tmp_path / "begun.bp").mkdir()
-    (tmp_path / "begun.bp" / "md.idx").touch()  # as a run leaves it that ends before its first step
+    (tmp_path / "begun.bp" / "md.idx").touch()  # as left by a run that ends before its first step
     for words, message in (
         (("particles.py", "--grid", "8x8x9"), "the box is a cube"),
         (("climate.py", "--grid", "8x8x8"), "neither N nor NxN"),
@@ -150,7 +150,7 @@ def test_mistakes(ranks: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_fields_of_a_small_run(name: str) -> None:
-    """What scripts draw their tables from."""
+    """The fields for the tables that scripts make."""
     found = sys.modules[name].fields(0.3)
     assert list(found) == proxy_fields(name)
     for field in found.values():
@@ -182,12 +182,12 @@ def test_deposit_is_exact_and_in_any_order() -> None:
 
 
 def test_long_waves_grow_as_the_expansion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small waves of matter and of gas grow with a (linear theory), so their power by 100 from a = 0.1 to 1."""
+    """Small waves of matter and gas grow like a (linear theory), so their power grows by 100 from a = 0.1 to 1."""
     monkeypatch.setattr(particle_mesh, "LINEAR_RMS", 0.05)
     monkeypatch.setattr(cosmology, "COLDEST", 1e-6)
     n = 32
     waves = np.fft.fftfreq(n) * n
-    long = sum(wave**2 for wave in np.ix_(waves, waves, waves[: n // 2 + 1])) == 1  # on shorter ones the mesh tells
+    long = sum(wave**2 for wave in np.ix_(waves, waves, waves[: n // 2 + 1])) == 1  # the mesh affects shorter waves
 
     def power(density: Any) -> float:
         return float((np.abs(np.fft.rfftn(density / density.mean())[long]) ** 2).sum())
@@ -201,7 +201,7 @@ def test_long_waves_grow_as_the_expansion(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_shock_tube(axis: int) -> None:
-    """Between the waves of Sod's problem are the pressure and the speed of the exact solution (Toro 2009, 4.2)."""
+    """Between the waves of Sod's problem, pressure and speed are those of the exact solution (Toro 2009, 4.2)."""
     g, n = cosmology.GAMMA, 200
 
     def pressure_function(p: float, density: float, before: float) -> float:
@@ -240,7 +240,7 @@ def test_shock_tube(axis: int) -> None:
 
 
 def test_structure_forms() -> None:
-    """Matter gathers in halos, which pull the gas along and heat it; masses and momentum stay."""
+    """Matter gathers in halos, which pull in the gas and heat it; masses and momentum stay."""
     simulation = cosmology.Cosmology(ALONE, (20, 20, 20), 12, 1)
     before = simulation.conserved()
     for _ in range(12):
@@ -347,7 +347,7 @@ def test_water_turns_to_cloud_and_rain() -> None:
 
 
 def test_harmonic_oscillator() -> None:
-    """Energies 3/2, 5/2 (three times) and 7/2 (six times) of the frequency, to the accuracy of the differences."""
+    """Energies: 3/2, 5/2 (three states) and 7/2 (six) times the frequency, to the accuracy of the differences."""
     n, frequency = 20, 0.7
     x = orbitals.SPACING * (np.arange(n) - n / 2)
     potential = 0.5 * frequency**2 * sum(each**2 for each in np.ix_(x, x, x))

@@ -1,4 +1,4 @@
-"""scripts/bench/blocks.py: which blocks it measures, and what it tells of them."""
+"""scripts/bench/blocks.py: which blocks it measures, and what it reports."""
 
 from __future__ import annotations
 

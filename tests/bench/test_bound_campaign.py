@@ -1,4 +1,4 @@
-"""`scripts/bench/bound_campaign.py`: its check finds what is wrong, and a short form of it finds nothing."""
+"""`scripts/bench/bound_campaign.py`: its check finds violations, and a short campaign finds none."""
 
 import re
 from fractions import Fraction
@@ -16,7 +16,7 @@ def test_there_are_ten_thousand_cells_and_more():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_check_is_exact(dtype):
-    """Against rational numbers, at and around the bound."""
+    """Compared with rational numbers, at and around the bound."""
     x = np.repeat(np.array([0.1, 1.0, 1e10, 3.7e-5], dtype), 9)
     y = x.copy()
     for n in range(9):

@@ -1,4 +1,4 @@
-"""scripts/bench/compare.py: what it counts, what it writes, and that nothing a tool does ends it."""
+"""scripts/bench/compare.py: what it counts, what it writes, and that no tool can end it."""
 
 import csv
 import dataclasses
@@ -25,7 +25,7 @@ INSTALLED = [tool for tool in tools.TOOLS if tool.missing() is None]
 
 
 class Careless(tools.Codec):
-    """Keeps the field as it is, but for three values beyond the bound."""
+    """Stores the field unchanged, but decodes three values beyond the bound."""
 
     def compress(self):
         return self.x.tobytes()
@@ -112,7 +112,7 @@ def test_ours_keeps_it(dtype, tool, predictor, mode):
 @pytest.mark.parametrize("tool", INSTALLED, ids=lambda tool: tool.name)
 @pytest.mark.parametrize("shape", [(500,), (40, 50), (12, 20, 30), (3, 4, 20, 30)], ids=str)
 def test_every_installed_tool_comes_close(tool, shape):
-    """No adapter hands over a wrong bound, shape or type."""
+    """No adapter passes on a wrong bound, shape or type."""
     x = support.smooth(shape, support.F32)
     for field in (x, x.astype(np.float64)):
         for row in measure.measure([Field("x", field)], plan(tool)):
@@ -237,7 +237,7 @@ def test_files(run, tmp_path):
         ("x", "12x20x30", ""),
     ]
 
-    # an earlier measurement is reported as the first time
+    # a report from an earlier measurement equals the first one
     assert run("--from", "b.json", "--json", "again.json")[0] == 0
     assert (tmp_path / "again.json").read_text() == (tmp_path / "b.json").read_text()
 
@@ -302,7 +302,7 @@ def test_chunks(shape, chunk):
 
 @pytest.mark.parametrize("through", ["hdf5", "zarr"])
 def test_whole_files(run, monkeypatch, tmp_path, through):
-    """Ours alone: the codecs of others are not in this environment."""
+    """Only ours: the other codecs are not in this environment."""
     (tmp_path / "files").mkdir()
     (tmp_path / "figures").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "files"))

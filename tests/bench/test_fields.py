@@ -1,4 +1,4 @@
-"""The generated fields: the same values for ever."""
+"""The generated fields: their values never change."""
 
 import hashlib
 
@@ -9,7 +9,7 @@ from comparison import fields
 import cusz_core as cusz
 
 # Fourier transforms and exponentials may differ in their last bits between versions of numpy and processors, so the
-# values are pinned in steps. None of them lies within 1e-4 of a step from the border between two.
+# values are pinned in steps. No value is closer than 1e-4 steps to the border between two.
 PINNED = {
     "turbulence": ((16,), 0.25, "ec13e6e02fb48bd4"),
     "density": ((16,), 4.0, "a28d823508788f3f"),

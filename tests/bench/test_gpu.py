@@ -1,4 +1,4 @@
-"""scripts/bench/gpu.py and what is beside it, as far as they go without a GPU."""
+"""scripts/bench/gpu.py and the scripts beside it, as far as they work without a GPU."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_the_section_has_what_was_measured():
 
 
 def test_the_documentation_is_what_the_files_say(tmp_path):
-    """No page has a figure of a GPU that is not in the results."""
+    """No page has a GPU figure that is not in the results."""
     names = ("gpu.md", "gpu-kernels.md", "figures/gpu_resources.csv")
     (tmp_path / "figures").mkdir()
     for name in names:
@@ -140,7 +140,7 @@ def test_kernels_that_are_launched_differently_by_architecture():
 @pytest.mark.parametrize(
     ("registers", "threads", "shared", "blocks"),
     [
-        (80, 256, 42200, 3),  # registers: 6 warps of each part
+        (80, 256, 42200, 3),  # registers: 6 warps in each part of a multiprocessor
         (128, 256, 74968, 2),  # registers, and shared memory as well
         (48, 96, 71872, 3),  # shared memory
         (32, 1024, 0, 2),  # threads
@@ -213,7 +213,7 @@ def test_fields_are_kept(tmp_path):
 
 
 class Array(np.ndarray):
-    """numpy in place of CuPy."""
+    """Stands in for an array of CuPy."""
 
     def get(self):
         return np.asarray(self)

@@ -85,7 +85,7 @@ def test_what_each_limit_is(monkeypatch):
             "latency": 2 * 640 / (100 * 24) * 0.5e-9,
         }
     )
-    alone = counts.limits("k", kernel(grid=[1, 1, 1]), processor)  # one block: no more for a larger field
+    alone = counts.limits("k", kernel(grid=[1, 1, 1]), processor)  # one block: not more of them for a larger field
     assert alone["issue"] == pytest.approx(10 / 4 * 0.5e-9)
     assert alone["latency"] == pytest.approx(90 * 0.5e-9)
     unknown = counts.Processor(70, 100, 2.0, 1000)

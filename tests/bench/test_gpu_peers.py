@@ -1,6 +1,6 @@
-"""scripts/bench/gpu_peers.py and gpu_peers_build.py, as far as they go without a GPU and without the peers.
+"""scripts/bench/gpu_peers.py and gpu_peers_build.py, as far as they work without a GPU and without the peers.
 
-tests/simt/test_gpu_tests.py runs the whole of it, with the emulator's device.
+tests/simt/test_gpu_tests.py runs all of it on the emulator's device.
 """
 
 import dataclasses
@@ -91,7 +91,7 @@ def test_the_plan_needs_no_gpu(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(build, "version_of", lambda recipe, folder: "1")
     monkeypatch.setattr(build, "build", lambda recipes, *rest: {"PFPL": "an error of the compiler"})
     words = ["--peers", str(tmp_path), "--dry-run", "turbulence@512", "flux@1800", "turbulence@256_f64"]
-    assert peers.main(words) == 1  # as PFPL was not built
+    assert peers.main(words) == 1  # because PFPL was not built
     out, err = capsys.readouterr()
     assert "PFPL does not compile:\nan error of the compiler" in err
     assert out.splitlines() == [
@@ -336,7 +336,7 @@ def test_the_tables():
 
 
 def test_rows_beside_peers_stay_apart(tmp_path):
-    """They are no rows of gpu.py, and the latest of either are told."""
+    """They are not rows of gpu.py; the latest rows of each kind are reported."""
     own = beside(report.OURS, 6.0, 900.0) | {"note": "", "stages": None}
     del own["rel_eb"]
     runner.write_json(document(own, date="2026-01-02"), tmp_path / "h200_2026-01-02.json")
@@ -351,7 +351,7 @@ def test_rows_beside_peers_stay_apart(tmp_path):
 
 
 def test_ours_broken_is_an_error_and_a_peer_is_not(monkeypatch, tmp_path, capsys):
-    """Without a device: all rows are there already."""
+    """Runs without a device, because all rows exist already."""
     monkeypatch.setattr(gpu, "import_cupy", lambda: np)
     head = {name: value for name, value in document().items() if name != "rows"}
     monkeypatch.setattr(gpu, "head", lambda cupy: head)

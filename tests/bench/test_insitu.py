@@ -23,8 +23,8 @@ def test_grid_of(n):
 
 @pytest.fixture
 def measure(tmp_path):
-    """Runs a script of scripts/bench, with one repetition in files of tmp_path alone, which it removes; returns the
-    rows that it writes, and what it prints."""
+    """Runs a script of scripts/bench with one repetition; returns the rows that it writes and what it prints. It may
+    use only tmp_path, and must remove its files there."""
 
     def measure(script, *options):
         rows = tmp_path / "rows.json"

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Sets what was counted, for each side the instructions a value of each function."""
+    """Sets the counts: for each side, the instructions per value of each function."""
 
     def set_counts(*sides):
         row = instructions.Row("waves", "widest", "compress")

@@ -1,4 +1,4 @@
-"""`scripts/paper/paper.py` and its report: a short run, on small fields, and what the report says of it."""
+"""`scripts/paper/paper.py` and its report: a short run on small fields, and what the report says about it."""
 
 import json
 import math
@@ -15,7 +15,7 @@ import runner
 import cusz_core as cusz
 import support
 
-#: Small fields of the five datasets, with what is special about some: zeros, a range of magnitudes, 4-D.
+#: Small fields for the five datasets, with the peculiarities of some: zeros, a range of magnitudes, 4-D.
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "HACC": {"x": (2500,)},
     "CESM-ATM": {"cloud_fraction": (30, 35)},
@@ -51,7 +51,7 @@ def whole_run(tmp_path_factory):
 
 @pytest.fixture
 def out(whole_run, tmp_path):
-    """What it wrote, in a folder of the test's own."""
+    """The output of whole_run, copied to a folder of the test."""
     return Path(shutil.copytree(whole_run, tmp_path / "out"))
 
 
@@ -67,7 +67,7 @@ def test_a_run_writes_a_report_with_everything(out):
     assert all(f"]({name})" in text and (out / name).stat().st_size < 150_000 for name in pictures)
     assert " nan " not in text
 
-    # numbers are those of the fields
+    # the numbers agree with the fields
     document = json.loads((out / "results.json").read_text())
     rows = {(row["dataset"], row["field"]): row for row in document["fields"] if "error" not in row}
     for field in small_fields():
@@ -101,7 +101,7 @@ def test_a_run_writes_a_report_with_everything(out):
 
 
 def test_rates_of_zfp_and_psnr_beside_the_papers(out):
-    """With numbers of peers put in: the rate of zfp is the one next to 85 dB, and averages are of squared errors."""
+    """With made-up numbers of peers: zfp's rate is the one closest to 85 dB, and averages are of squared errors."""
     document = json.loads((out / "results.json").read_text())
     for row in document["fields"]:
         if "error" in row:

@@ -9,7 +9,7 @@ import sdrbench
 
 import support
 
-#: A file of every dataset, in the folder its archive unpacks to, and the extents that it has.
+#: A file of every dataset, in the folder that its archive unpacks to, and its extents.
 FILES = {
     "HACC_280953867/vx.f32": (280953867,),
     "1800x3600/CLDHGH_1_1800_3600.dat": (1800, 3600),
@@ -23,7 +23,7 @@ FILES = {
 
 
 def sparse(path: Path, size: int) -> None:
-    """A file of that many bytes that takes no room on the disk."""
+    """Makes a file of this many bytes that takes no disk space."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(size)
@@ -43,7 +43,7 @@ def test_files_are_known_by_name_and_size(tmp_path):
 
 
 def test_extents_are_those_of_table_2():
-    """Sizes in MiB as the paper has them, whose MB are 2^20 bytes."""
+    """The paper's sizes in MB, which are 2^20 bytes there."""
     first = {dataset.name: dataset.shapes[0] for dataset in sdrbench.DATASETS}
     sizes = {"HACC": 1071.75, "CESM-ATM": 24.72, "Hurricane": 95.37, "Nyx": 512.0, "QMCPACK": 601.52}
     for name, size in sizes.items():
@@ -66,7 +66,7 @@ def test_what_is_not_there_is_an_error(tmp_path):
 
 
 def test_one_dimension(tmp_path):
-    """Its stand-ins: one extent cannot be divided by as much as two can."""
+    """A stand-in for a 1-D field: its extent is divided by `shrink` and rounded up."""
     shrink = 100_000
     x = support.smooth((-(-280953867 // shrink),), support.F32)
     x.tofile(tmp_path / "xx.f32")

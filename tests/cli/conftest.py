@@ -1,4 +1,4 @@
-"""Commands in a folder with a field."""
+"""Runs commands in a folder with a field."""
 
 import numpy as np
 import pytest
@@ -19,5 +19,5 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(folder, cusz_cli):
-    """Runs a command line there; returns (exit code, standard output, standard error)."""
+    """Runs a command line in that folder; returns (exit code, standard output, standard error)."""
     return cusz_cli

@@ -69,7 +69,7 @@ def test_levels(run, folder):
     assert code == 0
     assert out.startswith("half.npy: float32 10x15x20, 12 kB, ")
     assert support.same_bits(np.load("half.npy"), np.ascontiguousarray(whole[::2, ::2, ::2]))
-    # What is behind does not matter to it.
+    # The bytes behind the level do not matter.
     (folder / "damaged.cusz").write_bytes(archive[:-1] + bytes([archive[-1] ^ 255]))
     assert run("decompress", "damaged.cusz", "--level", 1, "-o", "again.npy")[0] == 0
     assert support.same_bits(np.load("half.npy"), np.load("again.npy"))
@@ -305,7 +305,7 @@ def test_output_has_ordinary_permissions(run, folder):
 
 @pytest.mark.parametrize("command", ["compress", "decompress"])
 def test_a_pipe_as_output_stays_one(run, folder, command):
-    """So does a device: /dev/null, as root, would become a file that everybody's output goes to."""
+    """So does a device. Otherwise root could replace /dev/null by a file that takes everybody's output."""
     run("compress", "x.npy", "--eb", "1e-3")
     archive = (folder / "x.npy.cusz").read_bytes()
     os.mkfifo(folder / "pipe")
@@ -333,7 +333,7 @@ def test_standard_output_as_output_has_nothing_else(run, folder, command):
 
 
 def test_a_link_as_output_stays_one(run, folder):
-    """What it leads to, perhaps on a larger disk, is written, whether there is anything yet or not."""
+    """The link's target, perhaps on a larger disk, is written, whether it exists yet or not."""
     (folder / "elsewhere").mkdir()
     (folder / "x.cusz").symlink_to("elsewhere/x.cusz")
     for eb in (1e-3, 1e-2):
@@ -351,7 +351,7 @@ def test_output_may_have_the_longest_name(run, folder):
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_standard_stream_that_is_closed(folder, closed):
-    """As for programs that a daemon starts."""
+    """As in programs started by a daemon."""
     command = f"{sys.executable} -m cusz_core compress x.npy --eb 1e-3 {closed}"
     assert support.run(["sh", "-c", command], cwd=folder).stderr == ""
     assert (folder / "x.npy.cusz").read_bytes() == cusz.compress(X, 1e-3)
@@ -360,7 +360,7 @@ def test_a_standard_stream_that_is_closed(folder, closed):
 
 
 def test_names_that_standard_output_cannot_say(folder):
-    """Bytes that are no UTF-8, which Linux allows, and letters that a locale does not have."""
+    """Bytes that are not UTF-8, which Linux allows, and letters that a locale lacks."""
     name = os.fsdecode(b"\xff\xc3\xa9.npy")
     shutil.copy(folder / "x.npy", name)
     for encoding in ("utf-8", "ascii"):
@@ -388,7 +388,7 @@ def test_an_archive_from_a_pipe_is_checked(folder):
 
 @pytest.fixture
 def operator_package(monkeypatch):
-    """The operator's commands, over an operator that needs no ADIOS2."""
+    """The operator's commands, on a fake operator that does not need ADIOS2."""
     monkeypatch.setattr(commands, "plugin_path", lambda: "/opt/my plugins")
     monkeypatch.setattr(
         commands,
@@ -457,7 +457,7 @@ NEEDED = "the package cusz_operator is needed for 'cusz {}' and cannot be import
 
 @pytest.mark.usefixtures("without_the_operator")
 def test_without_the_operator(run, folder, capsys):
-    """Its commands tell what is missing, and everything else goes on."""
+    """Its commands say what is missing, and everything else works."""
     (folder / "run.bp").mkdir()
     assert fails(run("config", "--variable", "U", "--eb", "1"), 1, NEEDED.format("config"))
     assert fails(run("config", "--environment"), 1, NEEDED.format("config"))
@@ -490,7 +490,7 @@ GREET = Command("says 100% hello", greet, add_options)
 
 
 def test_a_command_of_another_package(run, folder, monkeypatch, capsys):
-    """But for a name that is taken."""
+    """It is added, unless its name is taken."""
     (folder / "greeting.py").write_text(GREETING)
     monkeypatch.syspath_prepend(folder)
     entries = {name: EntryPoint(name, "greeting:GREET", command_line.GROUP) for name in ("greet", "compress")}
@@ -514,7 +514,7 @@ def test_commands_of_a_package_that_is_not_installed(run, folder, monkeypatch):
 
 
 def test_without_adios2_and_mpi4py(run, folder, monkeypatch, capsys):
-    """What needs them says so, and the rest works."""
+    """Commands that need them say so, and the rest works."""
     monkeypatch.setitem(sys.modules, "adios2", None)
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     (folder / "run.bp").mkdir()
@@ -536,7 +536,7 @@ def test_other_packages_are_imported_for_their_commands_only(folder):
 
 @pytest.mark.usefixtures("operator_package")
 def test_config_without_the_plugin(run, monkeypatch):
-    """What is printed is to be evaluated by a shell: nothing where the plugin is not there."""
+    """A shell evaluates what --environment prints, so it prints nothing without the plugin; other forms only warn."""
 
     def plugin_path():
         raise PluginError("there is no plugin: build it")
@@ -611,7 +611,7 @@ def test_a_process_of_its_own():
 
 
 def test_progress_on_a_terminal_only():
-    """A slow piece of work shows itself on a terminal, and leaves no trace on it."""
+    """Slow work shows progress on a terminal, and leaves no trace there."""
     shown = shown_on_a_terminal("with progress('compressing'): time.sleep(1.5)")
     assert b"compressing ... 1." in shown
     assert shown.endswith(b"\r\x1b[K")
@@ -628,7 +628,7 @@ def test_a_bar_shows_the_part_that_is_done():
 
 
 def shown_on_a_terminal(work):
-    """What Python code prints there; elsewhere it must print nothing."""
+    """What Python code prints on a terminal; without one it must print nothing."""
     code = f"import time\nfrom cusz_core.command_line import progress\n{work}\n"
     main, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, "-c", code], stderr=terminal) as process:

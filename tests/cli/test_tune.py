@@ -28,7 +28,7 @@ X = support.smooth((20, 30, 40), support.F32)
 )
 @pytest.mark.parametrize("goal", [("--psnr", 70), ("--ratio", 6.5)], ids=str)
 def test_a_goal(run, folder, goal, options):
-    """The command that it prints makes the archive that it promises."""
+    """The command that it prints gives the promised archive."""
     code, out, err = run("tune", *options, *goal)
     assert (code, err) == (0, "")
     head, _, rest = out.partition("\n")

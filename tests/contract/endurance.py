@@ -1,6 +1,6 @@
-"""Calls without end: prints the resident memory (KiB) after every tenth of CALLS round trips, by THREADS at once.
+"""Many calls: prints the resident memory (KiB) after each tenth of CALLS round trips, made by THREADS threads at once.
 
-Run as a program by test_endurance.py: endurance.py THREADS CALLS
+test_endurance.py runs it as a program: endurance.py THREADS CALLS
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import cusz_core as cusz
 import support
 
-#: Fields of several sizes, types and ways through the codec, so that scratch memory is used in several sizes.
+#: Fields of several sizes and types, and options for different paths, so that the size of scratch memory varies.
 CASES: list[tuple[np.ndarray, float, dict[str, Any]]] = [
     (support.smooth((20, 30, 40), support.F32), 1e-3, {"predictor": "lorenzo"}),
     (support.smooth((5000,), support.F64), 1e-6, {"fill": 1.0}),
@@ -45,7 +45,7 @@ def calls(count: int, failures: list[str]) -> None:
         if archive != expected[n % len(CASES)] or support.violations(x[-1:], y[-1:], eb, options.get("fill")):
             failures.append(f"call {n}")
         if n % 7 == 0:
-            try:  # errors leave nothing behind either
+            try:  # errors must not leak either
                 cusz.decompress(archive[:-1])
             except cusz.CorruptArchiveError:
                 pass

@@ -44,8 +44,8 @@ ROUNDED_UP = 0.003953504949403078
 )
 @example(ROUNDED_UP, 0.0, 3.0)
 def test_the_bound_in_force_of_a_relative_one(eb, low, high):
-    """It is the product rounded to nearest, which archives hold, and of a bound that is less by 2^-51 never more than
-    the exact product."""
+    """It is the rounded product, and archives hold it. For an eb smaller by 2^-51 of itself, it never exceeds the exact
+    product of eb."""
     low, high = min(low, high), max(low, high)
     exact = Fraction(eb) * (Fraction(high) - Fraction(low))
     if exact < Fraction(1e-290):
@@ -103,8 +103,8 @@ def test_bounds_between_two_values_of_the_type(dtype, backend):
 
 @pytest.mark.parametrize("eb", [1e-3, 0.1, 1 / 3, 7e-5, 3.0, 2.0**-12, 1.7e6])
 def test_values_halfway_between_two_steps(dtype, eb, backend):
-    """d = (k + 1/2) * 2 eb and its neighbours: where rounding decides between just inside and just outside. Or among
-    predictions that are multiples of eb."""
+    """d = (k + 1/2) * 2 eb and its neighbours, where rounding decides between just inside and just outside the bound;
+    also multiples of eb, some of which lie halfway from others."""
     n = 20000
     k = np.concatenate([support.integers(n, -50, 50, 1), support.integers(n, -(2**20), 2**20, 2)])
     x = ((k + 0.5) * (2 * eb)).astype(dtype)
@@ -115,7 +115,7 @@ def test_values_halfway_between_two_steps(dtype, eb, backend):
 
 
 def test_values_far_beyond_the_bound(dtype, backend):
-    """Magnitudes where a value has fewer digits than the bound asks for, mixed with ordinary ones."""
+    """Values so large that their type has fewer digits than the bound asks for, among ordinary ones."""
     x = support.smooth((20, 30, 40), dtype)
     flat = x.reshape(-1)
     flat[::7] *= dtype.type(1e12)
@@ -141,7 +141,7 @@ def test_tiny_magnitudes(dtype, backend):
 
 
 def test_the_largest_range(dtype, backend):
-    """max - min overflows: it is halved before and doubled after. So do predictions and differences."""
+    """max - min overflows: the range is computed from halves and doubled. Predictions and differences overflow, too."""
     limits = np.finfo(dtype)
     values = np.array([limits.min, limits.max, 0, 1, -1, limits.max / 3, limits.min / 7] * 300, dtype)
     for shape in ((2100,), (42, 50), (10, 14, 15)):
@@ -184,7 +184,7 @@ def test_spikes_and_steps(dtype, backend):
 
 
 def test_mostly_dead_fields(dtype, backend):
-    """Long runs of one value with islands in them: groups and whole tiles without a symbol."""
+    """Long runs of one value with single other values: groups and whole tiles without a symbol."""
     for shape in ((60000,), (300, 200), (40, 40, 40), (3, 20, 40, 40)):
         x = np.zeros(shape, dtype)
         islands = support.integers(40, 0, x.size)
@@ -197,7 +197,7 @@ def test_mostly_dead_fields(dtype, backend):
 @pytest.mark.long
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
 def test_large_fields(ndim, dtype, backend):
-    """From 128 tiles on the codebook comes from a sample of tiles."""
+    """From 128 tiles on, the codebook comes from a sample of the tiles."""
     shape = {1: (6_000_001,), 2: (2049, 2051), 3: (130, 150, 170), 4: (5, 70, 90, 110)}[ndim]
     x = support.smooth(shape, dtype)
     for eb in (1e-2, 1e-4, 1e-6):

@@ -1,4 +1,4 @@
-"""A box of a field is what the whole field has there, bit for bit."""
+"""A decompressed box has the bits of that part of the whole decompressed field."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SLICES = st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.intege
 def test_into_part_of_a_larger_array(
     slices: tuple[tuple[int, int, int], ...], seed: int, order: tuple[int, ...], predictor: cusz.parameters.Predictor
 ) -> None:
-    """Any positive strides, whatever the order of the axes in memory; nothing else of that array is touched."""
+    """Any positive strides and any order of axes in memory; the rest of the array is not touched."""
     whole = smooth((41, 41, 80), F64, seed)
     archive = cusz.compress(whole, 1e-2, threads=1, predictor=predictor)
     whole = cusz.decompress(archive, threads=1)

@@ -1,5 +1,5 @@
-"""predictor="auto" takes the spline codec where its archive is shorter, and either way the spline codec is set to the
-field."""
+"""predictor="auto" takes the spline codec where its archive is shorter. With "auto" and "spline" alike, the field
+decides how the spline codec interpolates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compressed(x: NDArray, eb: float, mode: Any, predictor: Any, **options: Any)
 
 
 def version(x: NDArray, eb: float, mode: str = "abs", **options: Any) -> int:
-    """Of the default predictor's archive, which is one of the others."""
+    """The version of the default predictor's archive, which check_contract compares with the other predictors' ones."""
     return cusz.inspect(support.check_contract(x, eb, mode, **options)).version
 
 
@@ -48,7 +48,7 @@ def test_smooth_fields_are_interpolated(shape: tuple[int, ...], dtype: np.dtype)
 @pytest.mark.parametrize("shape", BIG, ids=str)
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 1])
 def test_the_shorter_one_is_taken(share: float, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Or one that is longer by a twentieth at most: waves with some noise, and noise alone."""
+    """Or one that is at most a twentieth longer. The fields are waves with some noise, and noise alone."""
     x = ((1 - share) * waves(shape, F64) + share * noise(shape, F64)).astype(dtype)
     for eb, mode in ((1e-2, "rel"), (1e-3, "abs"), (1e-4, "rel")):
         support.check_contract(x, eb, mode)
@@ -134,13 +134,13 @@ def curve_of(x: NDArray, eb: float, fill: float | None = None) -> int | None:
     return format_v2.parts(support.check_contract(x, eb, predictor="spline", fill=fill)).curve
 
 
-#: Of fewer than 32,768 values, and of more.
+#: Shapes of fewer than 32,768 values, and of more.
 SMALL, LARGE = [(9000,), (90, 91), (16, 16, 16), (5, 9, 10, 11)], [(40000,), (300, 250), (40, 41, 42), (3, 30, 31, 32)]
 
 
 @pytest.mark.parametrize("shape", [*SMALL, *LARGE], ids=str)
 def test_the_curve_follows_from_what_is_left(shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Lines are best for kinks, as they are for noise, to which cubics add more of their own."""
+    """Linear is best for kinks, and also for noise, which cubic amplifies more."""
     assert curve_of(kinks(shape, dtype), 1e-4) == LINEAR
     assert curve_of(noise(shape, dtype), 1e-3) == LINEAR
     smooth_ones = {SIX_POINTS_AND_CODES} if shape in SMALL else {CUBIC, SIX_POINTS_AND_CODES}
@@ -148,7 +148,7 @@ def test_the_curve_follows_from_what_is_left(shape: tuple[int, ...], dtype: np.d
 
 
 def test_the_curve_where_values_do_not_tell_it(dtype: np.dtype) -> None:
-    """It is tried next to missing values, and in fields too narrow to look at three neighbours on both sides."""
+    """Next to missing values, and in fields too narrow for three neighbours on both sides, curves are tried out."""
     x = waves((92, 92), dtype)
     assert curve_of(x, 1e-2) == SIX_POINTS_AND_CODES
     x[np.kron(support.integers(23 * 23, 0, 2).reshape(23, 23), np.ones((4, 4))) == 0] = 1e20
@@ -157,7 +157,7 @@ def test_the_curve_where_values_do_not_tell_it(dtype: np.dtype) -> None:
 
 
 def test_a_sample_of_one_value(dtype: np.dtype) -> None:
-    """Nothing is tried, whatever the rest of the field is."""
+    """Nothing is tried, whatever the rest of the field looks like."""
     x = np.zeros((64, 64, 64), dtype)
     x[:8, :8, :8] = noise((8, 8, 8), dtype)
     assert curve_of(x, 1e-3) == CUBIC
@@ -169,7 +169,7 @@ def test_a_sample_of_one_value(dtype: np.dtype) -> None:
 
 
 def fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
-    """Of both kinds, large enough that not all of them is looked at, and close to what separates them."""
+    """Fields for either codec, and close to the border between them, all large enough to be sampled."""
     for dtype in DTYPES:
         for shape in ((200_000,), (400, 500), (60, 70, 80), (3, 40, 50, 60)):
             for name, x in (("waves", waves(shape, dtype)), ("noise", noise(shape, dtype))):

@@ -13,7 +13,7 @@ DAMAGE = (cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedErr
 
 
 def small_fields():
-    """Small archives that between them have every part: masks, fine masks, second-order Lorenzo, missing values,
+    """Fields whose small archives together have every part: masks, fine masks, second-order Lorenzo, missing values,
     outliers of both kinds, several tiles."""
     steps = support.smooth((4500,), F64)
     steps[1000:1010] += 1e5
@@ -81,7 +81,7 @@ def test_bytes_behind_the_end(name):
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_flipped_bit(name):
-    out = np.empty_like(FIELDS[name][0])  # of another shape, if the header is believed
+    out = np.empty_like(FIELDS[name][0])  # has the wrong shape for a header that is changed and believed
     reads = (lambda a: cusz.decompress(a, out=out, threads=1), lambda a: cusz.check(a, threads=1))
     assert support.silent_bits(archive_of(name), *reads) == []
 

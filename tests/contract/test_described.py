@@ -14,7 +14,7 @@ from support import F32
 
 
 def require_same(x, parameters, **options):
-    """All of it, into memory of the caller's and into new bytes."""
+    """Checks all results, with memory from the caller and with new bytes."""
     archive = cusz.compress_with(x, parameters)
     info = cusz.inspect(archive)
     found = cusz.value_range(x, parameters.fill)
@@ -67,7 +67,7 @@ def test_other_ways_to_compress(parameters, dtype):
 
 
 def test_values_that_do_not_count(dtype):
-    """Infinities, NaN and fill, alone and among others; zeros of both signs; none at all."""
+    """Infinities, NaN and fill, alone and among others; zeros of both signs; an empty field."""
     for x in (
         np.full(5000, np.nan),
         np.full(5000, np.inf),

@@ -17,13 +17,13 @@ PROGRAM = Path(__file__).with_name("endurance.py")
 @pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 8])
 def test_memory_stays_flat_over_ten_thousand_calls(threads):
-    # Else every thread that malloc meets may get an arena of its own, and keep what it frees.
+    # Otherwise malloc may give every thread its own arena, which keeps freed memory.
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     result = support.run([sys.executable, PROGRAM, threads, 10000], timeout=600, env=environment)
     resident = [int(line) for line in result.stdout.split()]
     assert len(resident) == 10
     growth = max(resident[3:]) - max(resident[:3])
-    assert growth < 2048, f"KiB resident: {resident}"  # 7000 calls; one lost archive a call would be 80 MB
+    assert growth < 2048, f"KiB resident: {resident}"  # 7000 calls; leaking one archive per call would be 80 MB
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -41,7 +41,7 @@ def test_children_may_compress_after_their_parent_did(method):
     reason="needs 20 GiB of memory",
 )
 def test_more_values_than_31_bits_count():
-    """One field, 8.6 GB, in slices that can be made again; only it or its copy is in memory at a time."""
+    """One field of 8.6 GB, made in slices that can be recomputed: only the field or its copy is in memory at a time."""
     n, slice_values = 2**31 + 4099, 2**24
     base = support.smooth((slice_values,), support.F32)
 
@@ -52,7 +52,7 @@ def test_more_values_than_31_bits_count():
     x = np.empty(n, np.float32)
     for start in range(0, n, slice_values):
         x[start : start + slice_values] = part(start)
-    archive = cusz.compress(x, 1e-2, predictor="lorenzo")  # of which the spline codec needs more memory
+    archive = cusz.compress(x, 1e-2, predictor="lorenzo")  # the spline codec would need more memory
     del x
     info = cusz.inspect(archive)
     assert info.kind == "tiled"
@@ -62,5 +62,5 @@ def test_more_values_than_31_bits_count():
         original = part(start)
         decoded = y[start : start + original.size]
         difference = np.abs(original.astype(np.float64) - decoded.astype(np.float64))
-        assert difference.max() <= 1e-2  # of floats this near each other doubles hold the difference exactly
-    cusz.release_scratch()  # 8.6 GB, which the tests after this one need not share their memory with
+        assert difference.max() <= 1e-2  # exact: f64 holds the difference of f32 values this close to each other
+    cusz.release_scratch()  # frees 8.6 GB for later tests

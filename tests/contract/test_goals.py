@@ -1,4 +1,4 @@
-"""Modes "psnr" and "ratio", beside what unit/test_tuning.py shows of them: the archive reaches what was asked for."""
+"""Modes "psnr" and "ratio", in addition to unit/test_tuning.py: the archive reaches what was asked for."""
 
 from __future__ import annotations
 

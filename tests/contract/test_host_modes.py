@@ -1,4 +1,4 @@
-"""Archives do not depend on the host: not on its floating-point mode, not on the instruction set."""
+"""Archives depend neither on the floating-point mode of the host nor on its instruction set."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_hosts_floating_point_mode_does_not_matter(bits: int, threads: int) 
             back_again = cusz.decompress(archive, threads=threads)
             after = mxcsr()
         assert set_to & bits == bits
-        assert after & bits == bits  # the caller's mode is its own again
+        assert after & bits == bits  # the caller's mode is restored
         assert again == archive
         assert back_again.tobytes() == back.tobytes()
 
@@ -114,7 +114,7 @@ for name, x, eb, mode, fill in test_choice.fields():
 
 
 def codes() -> Iterator[tuple[str, np.ndarray, int]]:
-    """Every number of substreams, full and not, with codewords from one bit to the longest, values missing or not."""
+    """Every number of substreams, full and not, codewords from one bit to the longest, missing values or none."""
     rng = np.random.default_rng(17)
     last_tiles = [1, 15, 16, 17, 63, 64, 65, 130, 500, 960, 1000, 1025, 1983, 1984, 1985, 2047, 2048, 3000, 4095, 4096]
     for n in [4096 + last for last in last_tiles]:  # a short field alone would be stored raw
@@ -139,7 +139,7 @@ def codes() -> Iterator[tuple[str, np.ndarray, int]]:
             noise = rng.laplace(0, 2, shape) * where[tuple(slice(extent) for extent in shape)]
             for dtype in support.DTYPES:
                 yield f"{shape}, {significant} of it not 0, {dtype}", noise.astype(dtype), 64
-    # Tiles that get wilder: the sample has no symbols of the wildest, which take escapes or are outliers.
+    # Tiles that get wilder: the sample lacks the symbols of the wildest, which need escapes or become outliers.
     wilder = rng.laplace(0, 1, (300, 4096)) * np.exp(np.arange(300) / 25)[:, None]
     yield "wilder and wilder", wilder.astype(np.float32).reshape(-1), 64
 
@@ -165,7 +165,7 @@ def fields_of_the_spline_codec() -> Iterator[tuple[str, np.ndarray, float, Any, 
 
 
 def expected_instruction_set(wanted: str) -> str:
-    """What has to be taken here, by what the kernel says of the processor."""
+    """What the library must choose here, by the CPU flags that the kernel reports."""
     with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
         lines = cpuinfo.read().splitlines()
     flags = set(next(line for line in lines if line.startswith("flags")).split())

@@ -1,4 +1,4 @@
-"""Archives made by hand to deceive: whatever they hold, they are refused or decoded, and nothing else happens.
+"""Archives crafted to deceive: whatever they contain, they are refused or decoded, and nothing else happens.
 
 Their checksums are valid, so only the reader's own checks stand between them and its memory.
 """
@@ -20,12 +20,12 @@ import support
 from cusz_core import backends
 
 PROGRAM = Path(hostile.__file__)
-MUTANTS, SPLINE_MUTANTS = 500, 300  # random ones, of each archive of version 1, and of version 2
+MUTANTS, SPLINE_MUTANTS = 500, 300  # random mutants of each archive of version 1 and of version 2
 ALL_CASES = [*hostile.CASES, *hostile.SPLINE_CASES]
 
 
 def seal(archive, info):
-    """With the checksums that fit what has become of the archive."""
+    """Gives a changed archive matching checksums; `info` describes the original."""
     formats.seal(archive, info.version, info.sections.codebook, info.tiles)
 
 
@@ -53,7 +53,7 @@ def test_checksums_are_those_of_the_specification(name):
 
 
 def run(names, seed, count, folder, instruction_set=""):
-    """By case: numbers of archives decoded and refused, and a digest of what was decoded and of all messages."""
+    """For each case: how many archives were decoded and refused, and a digest of all decoded values and messages."""
     progress = folder / "progress"
     command = [sys.executable, PROGRAM, seed, count, progress, *names]
     try:
@@ -98,7 +98,7 @@ def test_no_archive_harms_its_reader_at_length(name, seed, tmp_path):
 
 
 def test_shapes_beyond_the_archive_are_not_believed(dtype):
-    """A header that announces a huge field must be refused before memory for it is asked for."""
+    """A header that announces a huge field must be refused before memory is allocated for it."""
     x = support.smooth((40, 50, 60), dtype)
     archive = cusz.compress(x, 1e-2, predictor="lorenzo")
     info = cusz.inspect(archive)
@@ -114,13 +114,13 @@ def test_shapes_beyond_the_archive_are_not_believed(dtype):
 
 @pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
 def test_a_body_that_zstd_cannot_have_packed_is_refused():
-    """Else a few bytes could have the reader ask for any amount of memory."""
+    """Otherwise a few bytes could make the reader allocate any amount of memory."""
     archive = bytearray(cusz.compress(np.zeros((2048, 2048), np.float32), 1e-3, lossless="zstd", predictor="lorenzo"))
     info = cusz.inspect(archive)
     assert info.lossless == "zstd"
     (stored,) = struct.unpack_from("<Q", archive, v1.STORED_BYTES_AT)
 
-    def declare(tiles):  # a field, and a body to match
+    def declare(tiles):  # a field of this many tiles, and a body to match
         struct.pack_into("<QQ", archive, formats.SHAPE_AT, 64 * tiles, 64)
         struct.pack_into("<Q", archive, v1.BODY_BYTES_AT, 6 * tiles)
         seal(archive, info)

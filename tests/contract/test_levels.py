@@ -1,4 +1,4 @@
-"""A level has the values of the field at the same places, bit for bit, and takes no byte beyond those that it needs."""
+"""A level has the field's values at its points, bit for bit, and is decoded from just the bytes that it needs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support import ALL_SHAPES, DTYPES, F32, F64, boxes, hashes, many_magnitudes
 
 
 def picked(field: NDArray, level: cusz.Level) -> NDArray:
-    """The level's values, of the whole field."""
+    """The level's values, picked from the whole field."""
     return np.ascontiguousarray(field[tuple(slice(None, None, step) for step in level.step)])
 
 
 def check_levels(archive: bytes, field: NDArray) -> tuple[cusz.Level, ...]:
-    """Every level from just the bytes that it needs, which one byte less is not enough for."""
+    """Checks every level, decoded from just the bytes that it needs; one byte less is not enough."""
     found = cusz.levels(archive)
     assert found[0].shape == field.shape
     assert found[0].step == (1,) * field.ndim
@@ -67,7 +67,7 @@ def test_every_kind_of_field(kind: str, shape: tuple[int, ...], dtype: np.dtype)
     check_levels(archive, cusz.decompress(archive, threads=1))
 
 
-#: Of several units in several lattices.
+#: Shapes with several units in several lattices.
 LARGE = [(70_000,), (260, 300), (3, 170, 200), (48, 65, 70), (3, 33, 40, 50)]
 
 
@@ -97,7 +97,7 @@ def test_a_level_costs_what_it_has() -> None:
 
 
 def test_axes_that_are_not_halved_at_first_cost_more() -> None:
-    """The field is rough along one axis, along which its finest lattices have all points."""
+    """The field is rough along one axis, which its finest lattices therefore do not halve."""
     x = spline_kinds.layers((64, 65, 66), F32, [0])
     archive = cusz.compress(x, 1e-2, predictor="spline")
     half = check_levels(archive, cusz.decompress(archive))[1]
@@ -163,8 +163,8 @@ def test_signs_come_first() -> None:
 
 
 def test_hostile_logarithms() -> None:
-    """Changed in the head, the signs, and the head of the logarithms' archive, with checksums that fit: what a level
-    then seems to need is refused, or decoded, and nothing else happens."""
+    """Changes in the head, the signs and the head of the inner archive, with matching checksums: the bytes that a level
+    then seems to need are refused or decoded, and nothing else happens."""
     archive = cusz.compress(smooth((20, 21, 22), F32), 1e-2, "pw_rel", predictor="spline")
     outer = format_v2.parts(archive)
     inner_at = outer.signs_at + outer.signs_bytes
@@ -230,7 +230,7 @@ def test_damage_is_found_where_it_matters_and_only_there(k: int) -> None:
 
 
 def test_the_first_bytes_say_what_is_needed() -> None:
-    """What a reader does that knows nothing: it asks, reads as much as it is told, and asks again."""
+    """A reader that knows nothing asks, reads as much as it is told, and asks again."""
     archive = cusz.compress(smooth((160, 128, 128), F32), 1e-3, predictor="spline")
     known, asked = MIN_PREFIX_BYTES, 0
     while (needed := cusz.level_of(archive[:known], 1, archive_bytes=len(archive))[0].needed_bytes) > known:
@@ -257,7 +257,7 @@ def test_every_cut_is_refused(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["abs", "pw_rel"])
 def test_bytes_beyond_are_not_touched(mode: Any) -> None:
-    """They lie on a page that may not be read."""
+    """They lie on a page without read permission."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

@@ -1,4 +1,4 @@
-"""`compress_many`: the archives of `compress`, and what `compress_described` tells of each."""
+"""`compress_many` gives the archives of `compress`, with the descriptions of `compress_described`."""
 
 import math
 from collections.abc import Iterable
@@ -33,14 +33,14 @@ PARAMETERS = [
 
 
 def blocks(dtype, ndim):
-    """Of every kind, in different shapes, and an empty one."""
+    """Fields of every kind, in different shapes, and an empty one."""
     shapes = SHAPES[ndim]
     made = [kind.make(shapes[i % len(shapes)], dtype) for i, kind in enumerate(KINDS.values())]
     return [*made, np.empty((0,) * ndim, dtype)]
 
 
 def plain(values: Iterable[Any]) -> list[str]:
-    """Comparable, with NaN like NaN."""
+    """The values in a form in which NaN equals NaN."""
     return [repr(value.item() if isinstance(value, np.generic) else value) for value in values]
 
 
@@ -102,7 +102,7 @@ def test_scratch_of_all_threads_is_counted_and_given_back():
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_the_first_that_fails_is_named(threads):
-    """A ratio that no bound gives, of blocks 20 and 30 of 40; calls after it are as ever."""
+    """Blocks 20 and 30 of 40 are asked for a ratio that no bound gives; later calls work as usual."""
     fields = [support.smooth((40, 50), F32, seed=n) for n in range(40)]
     fields[20] = fields[30] = support.random_bits((3, 3), F32, 13)
     with pytest.raises(ParameterError, match=r"^block 20 of 40: "):

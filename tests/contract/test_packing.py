@@ -59,7 +59,7 @@ def test_the_bytes_as_they_are():
 
 @support.needs_zstd
 def test_a_stored_block_stays_readable():
-    """Made by zstd 1.5.4; others may make other bytes of it."""
+    """It was made by zstd 1.5.4; other versions may give other bytes."""
     block = bytes.fromhex(STORED)
     assert unpacked(block) == (np.arange(64, dtype=np.int32) // 3 * 1000).tobytes()
 
@@ -85,7 +85,7 @@ def test_damage_is_found():
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 8, 40])
 def test_a_block_cut_short_is_found(n):
-    """Even if what is missing are zeros."""
+    """Even if only zeros are missing."""
     block = packed(np.array([3] + [0] * (n - 1), np.uint8), "none")
     for length in range(8, len(block)):
         with pytest.raises(cusz.CorruptArchiveError):

@@ -21,7 +21,7 @@ BOUNDS = [1e-1, 1e-3, 1e-5]
 
 
 def broken(x: np.ndarray, y: np.ndarray, eb: float, fill: float | None = None) -> list[str]:
-    """What in `y` breaks the promise made for `x`, in exact arithmetic."""
+    """Values of `y` that break the promise made for `x`, found in exact arithmetic."""
     x, y = x.reshape(-1), y.reshape(-1)
     changed = np.flatnonzero(support.bits(x) != support.bits(y))
     x, y = x[changed], y[changed]
@@ -31,7 +31,7 @@ def broken(x: np.ndarray, y: np.ndarray, eb: float, fill: float | None = None) -
             may_differ &= support.bits(x) != support.bits(np.array([fill]).astype(x.dtype))[0]
     found = [f"{v!r} -> {w!r}: not bit for bit" for v, w in zip(x[~may_differ], y[~may_differ], strict=True)]
     x, y = x[may_differ], y[may_differ]
-    # Far below the bound, where nothing is subnormal, rounding cannot matter.
+    # Well below the bound, and away from subnormal numbers, rounding cannot matter.
     wide = x.astype(F64)
     with np.errstate(over="ignore", invalid="ignore"):
         clear = (np.abs(wide - y) < 0.999999 * eb * np.abs(wide)) & (np.abs(wide) > 1e-280)
@@ -127,7 +127,7 @@ def test_a_bound_of_0_is_lossless(dtype: np.dtype) -> None:
 
 
 def test_small_values_keep_their_digits(dtype: np.dtype) -> None:
-    """A bound relative to the range loses them, or takes far more bytes."""
+    """A bound that is the same for all values loses them, or takes far more bytes."""
     x = np.exp2(6 * support.smooth((40, 50, 60), F64)).astype(dtype)
     archive = check(x, 1e-3)
     same_for_the_smallest = cusz.compress(x, float(1e-3 * x.min()))

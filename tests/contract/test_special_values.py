@@ -12,7 +12,7 @@ DENSITIES = (1, 2, 7, 300)
 
 
 def nan_payloads(dtype, n):
-    """NaN of both signs, quiet and signalling, of many payloads; the canonical one often."""
+    """NaN of both signs, quiet and signalling, with many payloads; a third of them canonical."""
     h = support.hashes(n, 17)
     if dtype == F32:
         payload = (h >> np.uint64(41)).astype(np.uint32) | np.uint32(1)
@@ -121,7 +121,7 @@ def test_zeros_and_subnormals(dtype, backend):
 
 
 def test_rare_values_outside_the_sample_of_the_codebook(dtype, backend):
-    """From 128 tiles on the codebook is made from some of them; here only others have special values and outliers."""
+    """From 128 tiles on, the codebook is made from a sample; here special values and outliers occur only outside it."""
     for tile in (2, 3, 6):
         x = support.integers(130 * 4096, -30, 30, 3).astype(dtype)
         x[tile * 4096 + 100 : tile * 4096 + 400 : 60] = [np.nan, np.inf, -np.inf, 1e30, -7.0]

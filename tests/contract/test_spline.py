@@ -1,4 +1,4 @@
-"""What is promised of every archive, for those with predictor="spline" (format version 2)."""
+"""The promises made for every archive, checked with predictor="spline" (format version 2)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
 
 
 def large(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """A field of more than 1024 tiles, of which only a sample is looked at before: it is not the same everywhere."""
+    """A field of more than 1024 tiles, different from place to place, because only a sample is looked at beforehand."""
     n = math.prod(shape)
     x = np.sin(np.arange(n) / 40).astype(dtype)
     x[n // 3 : n // 2] *= dtype.type(1e-3)
@@ -117,7 +117,7 @@ def test_a_constant_field_takes_a_few_bytes(value: float, shape: tuple[int, ...]
 @pytest.mark.parametrize("hole", [math.nan, math.inf, 1e20])
 @pytest.mark.parametrize("shape", [(3,), (5000,), (16, 16, 16), (5, 6, 7, 8)], ids=str)
 def test_zeros_with_holes_are_exact_and_small(shape: tuple[int, ...], hole: float, dtype: np.dtype) -> None:
-    """Their value range is 0, and so is a bound relative to it."""
+    """Their value range is 0, and so is a relative bound."""
     x = np.zeros(shape, dtype)
     x.reshape(-1)[: x.size // 2] = hole
     for predictor in ("spline", "auto"):
@@ -174,8 +174,8 @@ def test_newer_versions_are_refused_by_number() -> None:
 
 
 def test_inspection() -> None:
-    """Tiles of all lattices are counted: those of 40 x 50 x 60 values, 20 x 25 x 30, 10 x 13 x 15, and five smaller
-    ones; units of up to 16 tiles of the first two have an entry in the index."""
+    """Tiles of all lattices are counted: those of 40 x 50 x 60 values, 20 x 25 x 30, 10 x 13 x 15, and three smaller
+    ones. The index has an entry for each unit, of up to 16 tiles, of the first two."""
     bowl = (np.indices((40, 50, 60)) ** 2).sum(axis=0).astype(F32)  # no axis is left out
     info = cusz.inspect(spline(bowl, 1.0))
     assert (info.version, info.predictor, info.coder, info.bins) == (2, "spline", "rans", 64)
@@ -186,7 +186,7 @@ def test_inspection() -> None:
 
 
 def test_inspection_of_logarithms() -> None:
-    """The sizes of the parts add up, also where all logarithms are the same."""
+    """The sizes of the parts add up, even where all logarithms are equal."""
     for x in (np.full((16, 16, 16), 2.0, F32), np.exp(smooth((30, 40, 50), F64))):
         archive = spline(x, 1e-2, "pw_rel")
         sections = cusz.inspect(archive).sections

@@ -1,4 +1,4 @@
-"""Large fields with predictor="spline" on the CPU, in units of several lattices, and the memory that they take."""
+"""Large fields with predictor="spline" on the CPU, with units in several lattices, and the scratch memory they take."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_fields_of_several_units(kind: str, shape: tuple[int, ...], dtype: np.dt
     ids=str,
 )
 def test_scratch_memory(shape: tuple[int, ...], layered: tuple[int, ...], share: float, dtype: np.dtype) -> None:
-    """Coarser lattices are kept whole, with what they are coded as: the more, the fewer axes are halved. Besides, a
-    fixed amount for every thread."""
+    """Coarser lattices are kept whole, with their codes: the fewer axes are halved, the more memory that takes. Every
+    thread takes a fixed amount besides."""
     x = spline_kinds.layers(shape, dtype, layered)
     out = bytearray(cusz.max_archive_bytes(x.shape, x.dtype))
     y = np.empty_like(x)
@@ -67,7 +67,7 @@ def test_scratch_memory(shape: tuple[int, ...], layered: tuple[int, ...], share:
     ("shape", "share"), [((6_000_000,), 1.5), ((2000, 3000), 0.6), ((200, 180, 170), 0.3)], ids=str
 )
 def test_scratch_memory_of_noise(shape: tuple[int, ...], share: float, dtype: np.dtype) -> None:
-    """Nearly every value has bits of its own beside its symbol, which are kept until tables are chosen."""
+    """Nearly every value has extra bits besides its symbol, which are kept until the tables are chosen."""
     x = np.random.default_rng(1).standard_normal(shape).astype(dtype)
     out = bytearray(cusz.max_archive_bytes(x.shape, x.dtype))
     for threads in (1, 2):

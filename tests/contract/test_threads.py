@@ -1,4 +1,4 @@
-"""Many threads of Python in calls at once: every one gets what it would have got alone."""
+"""Many Python threads call the library at once: each gets what it would have got alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def of_one(job: tuple[int, int], threads: int | None) -> tuple[Any, ...]:
-    """Everything that a field gives."""
+    """Everything that the calls return for a field."""
     x, options = FIELDS[job[0]], OPTIONS[job[1]]
     archive = cusz.compress(x, threads=threads, **options)
     with pytest.raises(cusz.CorruptArchiveError):
@@ -81,7 +81,7 @@ def test_scratch_memory_may_be_released_meanwhile() -> None:
 
 
 def test_many_threads_in_short_calls() -> None:
-    """Where there is no GIL, what threads share is in use at the same time; with long calls it hardly ever is."""
+    """Without a GIL, short calls use what threads share at the same time; long calls hardly ever do."""
     x = FIELDS[1]
     archive = cusz.compress(x, 1e-3, threads=1)
     workers = 8

@@ -1,5 +1,5 @@
 // The C interface end to end, for builds with sanitizers: every branch of the codec, several threads per call,
-// concurrent calls, damaged archives. The Python tests check the values; this one checks that no step on the way is
+// concurrent calls, damaged archives. The Python tests check the values; this one checks that nothing on the way is
 // undefined behaviour.
 #include <cusz/cusz.h>
 
@@ -139,7 +139,7 @@ Bytes round_trip(cusz_context* context, const Case& c, std::uint64_t seed) {
     return {std::move(archive[0]), size[0]};
 }
 
-// Damage to the header and elsewhere: the archive is refused or decoded, and nothing else happens. Returns how many
+// Damages the header and other parts: the archive is refused or decoded, and nothing else happens. Returns how many
 // were decoded.
 std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed, std::size_t count) {
     std::size_t decoded = 0;
@@ -184,8 +184,8 @@ void large_fields(cusz_context* context, std::size_t n_damaged) {
         }
 }
 
-// Units are decoded side by side, of which the last takes as many words as it can, also after its end: nothing lies
-// behind it.
+// The last unit lacks words. Units are decoded side by side, so it may go on reading past its end, and no memory lies
+// behind the archive.
 void words_beyond_the_end(cusz_context* context) {
     const std::vector<std::uint64_t> shape = {40, 64, 64}, start = {8, 0, 0}, count = {32, 64, 64},
                                      stride = {4096, 64, 1};
@@ -235,8 +235,8 @@ void structures_of_other_versions(cusz_context* context) {
     }
 }
 
-// The errors of log2_of and exp2_of on which the proof of a bound relative to every value rests. Their arguments but
-// for the exponent, to which both are exact: of float all, unless `few`.
+// Checks the errors of log2_of and exp2_of, on which the proof of pw_rel bounds rests. Both treat exponents exactly, so
+// only mantissas are tried: for float all of them, unless `few`.
 void logarithms(bool few) {
     const auto above_rounding = [](long double error, long double of, int digits) {
         return error - std::ldexp(1.0L, std::max(std::ilogb(of), -1000) - digits);
@@ -304,7 +304,7 @@ void packed_blocks(cusz_context* context) {
     demand(damaged > 1000, "enough of them");
 }
 
-// Blocks of every kind in one call, over threads: the archives of single calls, and the first failure.
+// Blocks of every kind in one call, over threads: gives the archives of single calls, and names a block that fails.
 void many_blocks(cusz_context* context, bool few) {
     constexpr std::uint64_t shape[3] = {9, 16, 17}, values = 9 * 16 * 17;
     std::vector<std::vector<float>> fields;
@@ -349,14 +349,14 @@ void many_blocks(cusz_context* context, bool few) {
            "a block that fails is named");
 }
 
-// An application's own way of writing numbers is not that of messages.
+// Messages do not use the number format of the application's locale.
 void messages_in_any_locale(cusz_context* context) {
     struct Groups : std::numpunct<char> {
         char do_decimal_point() const override { return ','; }
         char do_thousands_sep() const override { return '.'; }
         std::string do_grouping() const override { return "\3"; }
     };
-    const std::locale before = std::locale::global(std::locale(std::locale(), new Groups)); // which owns it
+    const std::locale before = std::locale::global(std::locale(std::locale(), new Groups)); // the locale owns it
     const std::vector<float> x = field<float>(Kind::bits, 5000, 50, 1);
     const std::uint64_t shape[]{100, 50};
     std::size_t size = 0;
@@ -377,7 +377,7 @@ void messages_in_any_locale(cusz_context* context) {
 
 } // namespace
 
-// core_test [few|threads]: threads is few without what one thread does alone.
+// core_test [few|threads]: `threads` is `few` without the parts that only one thread runs.
 int main(int argc, char** argv) {
     const std::string_view form = argc > 1 ? argv[1] : "";
     const bool only_threads = form == "threads", few = only_threads || form == "few";

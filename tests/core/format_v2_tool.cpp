@@ -1,10 +1,10 @@
-// Shows what the library makes of version 2, for tests/reference/test_format_v2_library.py: format_v2_tool WHAT, with
-// input from standard input and results to standard output.
+// Runs the library's parts of version 2, for tests/reference/test_format_v2_library.py: format_v2_tool WHAT, with input
+// from standard input and results to standard output.
 //
-//   head     an archive: reads its frame and head, and writes them again, with the checksum
-//   tables   the constants and what follows from them, as numbers
-//   model    axes, rows, then n, size and both counts of missing values of every context, and both counts of every
-//            context of groups: the model chosen, as the symbols of its map, if it has one, and its preset
+//   head     input: an archive. Reads its frame and head, and writes them again, with the checksum and unit 0
+//   tables   prints the constants and what follows from them, as numbers
+//   model    input: axes, rows, then n, size and both counts of missing values of every context, and both counts of
+//            every context of groups. Prints the model chosen: preset, tables, j of groups, and the symbols of its map
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

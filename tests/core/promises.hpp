@@ -42,7 +42,8 @@ void demand_bound(const T* x, const T* y, std::size_t n, double bound, bool has_
     }
 }
 
-// Boxes of a field equal the same part of `whole`, and nothing outside them is written; any status if whole == nullptr.
+// A box of the field equals that part of `whole`, and nothing outside it is written. Without `whole`, the archive may
+// also be refused as corrupt.
 inline void demand_boxes(cusz_context* context, const void* archive, std::size_t archive_bytes, const cusz_info& info,
                          std::uint64_t seed, const char* whole) {
     const std::size_t size = info.dtype == CUSZ_F32 ? 4 : 8, ndim = static_cast<std::size_t>(info.ndim);
@@ -67,8 +68,8 @@ inline void demand_boxes(cusz_context* context, const void* archive, std::size_t
     }
 }
 
-// Levels, from copies of no more bytes than they need, equal the same points of `whole`; one byte less is refused. Any
-// status if whole == nullptr.
+// Levels, decoded from copies of just the bytes that they need, equal the same points of `whole`; one byte less is
+// refused. Without `whole`, the archive may also be refused as corrupt.
 inline void demand_levels(cusz_context* context, const void* archive, std::size_t archive_bytes, const cusz_info& info,
                           std::uint64_t seed, const char* whole) {
     const std::size_t size = info.dtype == CUSZ_F32 ? 4 : 8, ndim = static_cast<std::size_t>(info.ndim);

@@ -1,7 +1,7 @@
-// Codes runs of symbols as a unit does (codec/spline/cpu/rans.hpp), for tests/reference/test_format_v2_library.py,
-// which compiles it for each instruction set. Input: numbers as text: lanes; then for each run 0 (symbols) or 1 (flags),
-// n, and n pairs of a table and a symbol, or of a group's j and its flag. Output: states and words, as numbers, if they
-// decode to the same, and are not taken for it when they are damaged or cut.
+// Encodes runs of symbols as a unit (codec/spline/cpu/rans.hpp), for tests/reference/test_format_v2_library.py, which
+// compiles it for each instruction set. Input: numbers as text: lanes; then for each run 0 (symbols) or 1 (flags), n,
+// and n pairs of a table and a symbol, or of a group's j and its flag. Output: states and words, as numbers, provided
+// that they decode to the same runs, and that damaged or cut copies do not.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

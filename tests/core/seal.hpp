@@ -1,5 +1,5 @@
-// Damages archives and then gives them matching checksums, as an attacker would: otherwise tests would only ever get as
-// far as the checksums.
+// Gives damaged archives matching checksums, as an attacker would: otherwise tests would get no further than the
+// checksums.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@
 
 namespace cusz_test {
 
-// The version of an archive that is whole.
+// The version of an undamaged archive.
 inline unsigned version_of(const std::uint8_t* archive, std::size_t size) {
     if (size <= cusz::version_at) return 0;
     return archive[0] == cusz::v2::magic[0] ? 2 : archive[cusz::version_at];
 }
 
-// Of version 1: sum of the tiles' checksums, as far as the index leads to them; nothing if that cannot be determined.
+// Version 1: sum of the tiles' checksums, as far as the index leads to tiles; nothing if the shape makes no sense.
 inline std::optional<std::uint64_t> sum_of_tiles(const std::uint8_t* archive, std::size_t size, std::size_t front) {
     const auto ndim = std::clamp<std::int32_t>(archive[cusz::ndim_at], 1, CUSZ_MAX_NDIM);
     const auto shape = cusz::get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(archive, cusz::shape_at);
@@ -43,8 +43,8 @@ inline std::optional<std::uint64_t> sum_of_tiles(const std::uint8_t* archive, st
     return sum;
 }
 
-// Writes the checksums, of version 1 both of format.md, section 9, as far as the archive is long enough to have them.
-// version: the archive's before it was damaged; each further version is a further case.
+// Writes the checksums of format.md, section 9, or format_v2.md, if the archive is long enough to have them. `version`:
+// that of the archive before it was damaged.
 inline void seal(std::uint8_t* archive, std::size_t size, unsigned version) {
     using namespace cusz;
     if (version == 2) return v2::seal({reinterpret_cast<std::byte*>(archive), size});

@@ -15,7 +15,7 @@
 
 namespace cusz_test::v2 {
 
-// An archive of the spline codec, without a lossless stage, taken apart. Throws CORRUPT.
+// An archive taken apart: its frame and, for the spline codec without a lossless stage, its head. Throws CORRUPT.
 struct Parts {
     std::size_t front_bytes = 0;
     cusz::v2::Front front;
@@ -66,7 +66,7 @@ inline void seal(std::span<std::byte> archive) {
     try {
         Parts parts(archive);
         if (parts.front_bytes + 4 <= archive.size()) parts.write(archive);
-    } catch (const cusz::Error&) { // it is refused as it is
+    } catch (const cusz::Error&) { // it is refused in any case
     }
 }
 

@@ -1,11 +1,11 @@
-// Codes fields as the spline codec does, with one instruction set's functions, for tests/reference/test_spline_engine.py:
+// Runs the spline codec with the functions of one instruction set, for tests/reference/test_spline_engine.py:
 // spline_tool WHAT f32|f64 ..., with input from standard input and results to standard output.
 //
 //   compress TYPE EB E RELATIVE FILL CURVE BOUNDS AXES0 AXES1 AXES2 THREADS EXTENT...   a field to its archive; E: the
 //            bound in force; FILL: bits, or "none"
 //   decompress TYPE THREADS [START COUNT]...   an archive to the field, or to a box of it
-//   passes   as compress, but prints how many values were predicted, and how many of them again to choose a model
-//   choose   as compress, but prints the curve, the bounds and the axes that a CURVE above 3 is replaced by
+//   passes   like compress, but prints how many values were predicted, and how many more to choose a model
+//   choose   like compress, but prints the curve, the bounds and the axes that replace a CURVE above 3
 #include <algorithm>
 #include <bit>
 #include <cstddef>

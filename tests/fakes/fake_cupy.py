@@ -1,8 +1,8 @@
 """Stand-ins for arrays on a device and for CuPy, in host memory.
 
-The library asks CUDA where an address lies; without a CUDA driver all of them are in host memory, so that whole calls
-go through the same code as on a device, but for the engine at the end. Only the check that an address is known to CUDA
-is told otherwise (`know_addresses`).
+The library asks CUDA where an address lies. Without a CUDA driver every address is in host memory, so whole calls go
+through the same code as on a device, except for the engine at the end. Only the check that CUDA knows an address is
+replaced (`know_addresses`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class DLPackArray:
-    """An array on a device that offers DLPack alone. `changes`: members of the tensor. It counts its capsules."""
+    """A device array that offers only DLPack. `changes`: members of the tensor. Records the stream of every export."""
 
     CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # noqa: RUF012
 
@@ -117,7 +117,7 @@ class DLPackArray:
 
 
 class FakeCupy(types.ModuleType):
-    """The part of CuPy that is used, over numpy. `log` tells what was asked of it."""
+    """The part of CuPy that the library uses, over numpy. `log` records the calls."""
 
     def __init__(self, devices=2):
         super().__init__("cupy")
@@ -148,7 +148,7 @@ class FakeCupy(types.ModuleType):
                 return Event(self)
 
         class Event:
-            """Its stream does what it has `queued` when it is waited for."""
+            """Waiting for it runs the work `queued` on its stream."""
 
             def __init__(self, stream):
                 if stream.device_id not in (-1, module.current_device):
@@ -247,7 +247,7 @@ class FakeCupy(types.ModuleType):
 
 
 class FakeTorch(types.ModuleType):
-    """A module whose arrays are on a device only if it is told so, with dtypes of its own."""
+    """A module whose arrays are on a device only if told so, and which has its own dtypes."""
 
     float32, float64 = "torch.float32", "torch.float64"
 
@@ -289,7 +289,7 @@ class FakeTorch(types.ModuleType):
 
 
 def install(monkeypatch):
-    """A fake CuPy as the module `cupy`."""
+    """Installs a fake CuPy as the module `cupy`."""
     module = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", module)
     know_addresses(monkeypatch, module)
@@ -297,7 +297,7 @@ def install(monkeypatch):
 
 
 def know_addresses(monkeypatch, module=None):
-    """Every address is known to CUDA: on the device of the fake CuPy's array there, else on the first."""
+    """Makes CUDA know every address: on the device of the fake CuPy array there, else on the first device."""
 
     def device_of(address):
         for low, high, device in reversed(module.homes if module else []):

@@ -1,6 +1,6 @@
-/* Put before the library with LD_PRELOAD, this pretends that contexts keep scratch memory on a device: cusz_compress
+/* Loaded before the library with LD_PRELOAD, this pretends that contexts keep scratch memory on a device: cusz_compress
  * takes some from the context's allocator, if it has one, and keeps it until the stream or the allocator changes.
- * pretend_log() tells what was asked of the library. */
+ * pretend_log() lists the calls. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@ static device_context contexts[256];
 static char text[1 << 16];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Python loads the library out of RTLD_NEXT's sight. */
+/* Python loads the library where RTLD_NEXT does not find it. */
 #define NEXT(name) ((__typeof__(&name))dlsym(dlopen("libcusz_core.so.0", RTLD_LAZY | RTLD_NOLOAD), #name))
 
 CUSZ_API const char* pretend_log(void) { return text; }

@@ -1,12 +1,12 @@
 """The fields and parameters of the golden archives.
 
-Every field comes from integer arithmetic alone, so it is the same on every machine and with every version of numpy.
-What of field_kinds.py and spline_kinds.py is used here has to stay as it is.
+Every field is made by integer arithmetic only, so it is the same on every machine and with every version of numpy. The
+functions of field_kinds.py and spline_kinds.py that are used here must not change.
 
-Between them the archives of a version have every part of it. Version 1: all types, ranks and modes, clipped and thin
+Together the archives of a version cover every part of it. Version 1: all types, ranks and modes, clipped and thin
 tiles, masks and fine masks, all-zero tiles, all predictors, missing values, both kinds of outliers, with either reach,
-raw tiles, large alphabets, a sampled codebook with escapes from it, raw archives. Version 2: constants, one
-and several units, fields of one to four axes, even and odd extents, all curves, bounds of coarser lattices, axes left
+raw tiles, large alphabets, a sampled codebook with escapes, raw archives. Version 2: constants, one and several units,
+fields of one to four axes, even and odd extents, the curves 0, 1 and 3, tighter bounds of coarser lattices, axes left
 out, the map of a model, missing values of both kinds, codes of all sizes; logarithms of either type, over archives of
 either version, with signs and without.
 """
@@ -36,7 +36,7 @@ class Case:
     eb: float
     mode: str = "abs"
     options: dict[str, object] = field(default_factory=dict)
-    #: Whether today's writer gives the bytes that are kept. They have to be read in any case.
+    #: Whether the present writer gives the stored bytes. They must be readable in any case.
     written: bool = True
 
     def compress(self, x: NDArray, **more: object) -> bytes:
@@ -85,7 +85,7 @@ def islands(shape: tuple[int, ...], dtype: np.dtype, n: int) -> NDArray:
 
 
 def coast(dtype: np.dtype) -> NDArray:
-    """Whole groups are zero, the others are not worth a fine mask."""
+    """Whole groups are zero; in the others a fine mask would not pay."""
     x = np.zeros((70, 70), dtype)
     x[16:40, 24:64] = integers(960, -30, 30, 13).reshape(24, 40)
     return x
@@ -98,7 +98,7 @@ def half_steps(dtype: np.dtype) -> NDArray:
 
 
 def noise_among_order(dtype: np.dtype) -> NDArray:
-    """Tiles of noise, which are stored raw, in an archive that is coded."""
+    """A tile of noise, which is stored raw, in a coded archive."""
     x = smooth((5 * 4096 + 100,), dtype, 8)
     x[4096:8192] = support.random_bits((4096,), dtype, 9)
     return x
@@ -158,7 +158,7 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
 
 
 def waves(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Products of parabolas, which predictions follow closely."""
+    """Sums of parabolic waves, which predictions follow closely."""
     total = np.zeros(shape)
     for axis, extent in enumerate(shape):
         period = 16 + 4 * axis
@@ -168,7 +168,7 @@ def waves(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def layers(shape: tuple[int, ...], dtype: np.dtype, axis: int) -> NDArray:
-    """Smooth, but for an axis along which it jumps."""
+    """Smooth, except that it jumps along one axis."""
     return waves(shape, dtype) + along(axis, integers(shape[axis], -50, 50, 7) / 4, len(shape)).astype(dtype)
 
 
@@ -182,7 +182,7 @@ def stretches_of_every_kind(dtype: np.dtype) -> NDArray:
 
 
 def lake(dtype: np.dtype, fill: float) -> NDArray:
-    """Values of fill as a region and strewn; some that are near it, and another kind of hole."""
+    """The fill value in a region and at single points, NaN at others, and a corner of rounded values."""
     x = strewn((40, 45), dtype, [fill, fill, np.nan, 1.0, -0.0], 20)
     x[10:30, 20:] = fill
     x[:20, :20] = np.round(x[:20, :20] * 8) / 8
@@ -190,7 +190,7 @@ def lake(dtype: np.dtype, fill: float) -> NDArray:
 
 
 def many_tiles(dtype: np.dtype) -> NDArray:
-    """132 of them, of which not all are counted."""
+    """132 tiles, so that only a sample of them is counted."""
     x = np.zeros((9, 17, 1025), dtype)
     x[:, :, 300:420] = smooth((9, 17, 120), dtype)
     x[::4, ::5] *= 100
@@ -251,14 +251,14 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
 
 
 def powers(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Of 2, about: their logarithms are smooth."""
+    """Values near powers of 2, with smooth logarithms."""
     logs = 8 * smooth(shape, F64)  # multiples of 2^-9
     whole = np.floor(logs)
     return np.ldexp(1 + (logs - whole), whole.astype(np.int64)).astype(dtype)
 
 
 def powers_and_others(shape: tuple[int, ...], dtype: np.dtype, sign: int = 1) -> NDArray:
-    """None of the others is negative; but if sign is -1, half of all are."""
+    """Powers, with zeros, NaN and other special values strewn in. If sign is -1, about half of all are negative."""
     x = powers(shape, dtype)
     flat, limits = x.reshape(-1), np.finfo(dtype)
     for i, value in enumerate([0, np.nan, np.inf, 1e20, limits.smallest_subnormal, limits.tiny, limits.max]):
@@ -276,7 +276,7 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         "logs_and_others": Case(lambda t=_dtype: powers_and_others((40, 50), t), 1e-3),
         "logs_fill": Case(lambda t=_dtype: powers_and_others((40, 50), t), 1e-3, options={"fill": 1e20}),
         "logs_too_fine": Case(lambda t=_dtype: powers((700,), t), 1e-17),
-        # Their signs are stored as zstd packs them, which is not the same for ever.
+        # Their signs are stored by zstd, whose bytes change between versions.
         "logs_signed": Case(lambda t=_dtype: powers_and_others((9, 17, 35), t, -1), 1e-3, written=False),
     }
     LOG_CASES |= {
@@ -285,5 +285,5 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         for predictor in ("lorenzo", "spline")
     }
 
-#: By version. A field that version 2 gains nothing by has an archive of version 1.
+#: By version. Some cases of version 2 have an archive of version 1, because version 2 gains nothing there.
 CASES_OF = {1: CASES, 2: SPLINE_CASES | LOG_CASES}

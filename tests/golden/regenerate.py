@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the golden archives of the frozen format versions that are missing: those of new cases, or of a new version.
 
-Archives that are there are frozen, and every backend is held to them. If one of them would come out different, nothing
+Existing archives are frozen, and every backend must reproduce them. If one of them would come out different, nothing
 is written.
 """
 

@@ -1,8 +1,9 @@
-"""Archives kept in the repository: what is written today, and what was written before and must stay readable.
+"""Archives kept in the repository: writers must give the same bytes, and readers the same values.
 
-A difference means that the format changed. If that was meant, raise its version; tests/golden/regenerate.py then writes
-its archives. Only where version 2 leaves a choice to the writer (format_v2.md, sections 10 to 12), a release may
-choose otherwise: then the cases that change get `written=False`, as they are still to be read, and others their fields.
+A difference means that the format changed. If that was intended, raise its version; tests/golden/regenerate.py then
+writes its archives. Only where version 2 leaves a choice to the writer (format_v2.md, sections 10 to 12) may a release
+choose differently: cases that change then get `written=False`, because they must stay readable, and new cases take
+their fields.
 """
 
 import json
@@ -44,7 +45,7 @@ def test_every_version_has_its_archives():
 
 @pytest.mark.parametrize(("version", "name"), ALL)
 def test_fields_are_what_they_were(version, name):
-    """The fields come from integers: if this fails, the test is broken, not the compressor."""
+    """The fields are made from integers: if this fails, the test is broken, not the compressor."""
     assert digest(CASES_OF[version][name].make().tobytes()) == manifest(version)[name]["field"]
 
 
@@ -68,7 +69,7 @@ def test_the_same_values_are_read(version, name):
     entry = manifest(version)[name]
     assert len(archive) == entry["bytes"]
     info = cusz.inspect(archive)
-    assert info.version == version or version == 2  # which has version 1 where it gains nothing
+    assert info.version == version or version == 2  # cases of version 2 may have archives of version 1
     for threads in (1, 3):
         assert digest(cusz.decompress(archive, threads=threads).tobytes()) == entry["decoded"]
 
@@ -88,7 +89,7 @@ def test_the_archives_have_every_part_of_version_1():
 
 
 def test_the_archives_have_every_part_of_logarithms(dtype):
-    """tests/reference takes those of the spline codec apart."""
+    """tests/reference does the same for the spline codec."""
     archives = [golden(2, name) for name in manifest(2)]
     of_kind = v2.LOGS << 4 | 2 | (dtype == F64) << 7
     logs = [archive for archive in archives if archive[:3] == v2.MAGIC + bytes([of_kind])]

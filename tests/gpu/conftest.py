@@ -1,4 +1,4 @@
-"""What the tests on a GPU share: CuPy and a device, or the reason why there are none."""
+"""Fixtures for tests on a GPU: CuPy and a device, or the reason why they are missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cupy() -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_kept(cupy: Any) -> Iterator[None]:
-    """Scratch memory of one test is not found by the next, and no test leaves work behind."""
+    """No test leaves scratch memory or work behind for the next."""
     yield
     cupy.cuda.Device().synchronize()
     cusz.release_scratch()
@@ -41,8 +41,8 @@ def free_bytes(cupy: Any) -> Callable[[], int]:
 
 @pytest.fixture
 def identical(cupy: Any) -> Callable[..., bytes]:
-    """Compresses and decompresses on the device and on the CPU, by Lorenzo unless told otherwise, and wants the same
-    bits. Returns the archive."""
+    """Compresses and decompresses on the device and on the CPU, with Lorenzo unless told otherwise, and requires the
+    same bits. Returns the archive."""
 
     def check(x: Any, eb: float, mode: str = "abs", **options: Any) -> bytes:
         options = {"predictor": "lorenzo", **options}
@@ -62,7 +62,7 @@ def identical(cupy: Any) -> Callable[..., bytes]:
 
 
 def require_same(archive: bytes, wanted: bytes) -> None:
-    """Says where archives differ."""
+    """Fails with the place where the archives differ."""
     if archive == wanted:
         return
     pairs = zip(archive, wanted, strict=False)

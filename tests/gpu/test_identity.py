@@ -51,7 +51,7 @@ def test_bounds_relative_to_every_value(identical: Identical, eb: float, dtype: 
 
 @pytest.mark.parametrize("shape", support.ALL_SHAPES, ids=str)
 def test_shapes(identical: Identical, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Empty ones as well."""
+    """Including empty ones."""
     identical(support.smooth(shape, dtype), 1e-3, "rel")
 
 
@@ -83,7 +83,7 @@ def test_many_tiles(identical: Identical, dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize(("version", "name"), [(version, name) for version in CASES_OF for name in CASES_OF[version]])
 def test_golden_archives(cupy: Any, version: int, name: str) -> None:
-    """Written, and read, as they are kept in the repository."""
+    """Written and read exactly as stored in the repository."""
     case = CASES_OF[version][name]
     golden = (folder(version) / f"{name}.cusz").read_bytes()
     if case.written:
@@ -130,7 +130,7 @@ def test_real_fields(identical: Identical, path: Path, eb: float) -> None:
 
 
 def test_damaged_archives(cupy: Any, dtype: np.dtype) -> None:
-    """The device finds what the CPU finds, and is as well as before."""
+    """The device finds what the CPU finds, and works afterwards."""
     x = KINDS["mixture"].make((18, 33, 40), dtype)
     good = np.frombuffer(cusz.compress(x, 1e-2, fill=1e20, predictor="lorenzo"), np.uint8)
     refused = 0
@@ -154,7 +154,7 @@ def test_damaged_archives(cupy: Any, dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 def test_the_same_again(cupy: Any, predictor: cusz.parameters.Predictor) -> None:
-    """Blocks finish in another order every time; bytes do not change."""
+    """Blocks finish in a different order every time; the bytes do not change."""
     x = cupy.asarray(support.smooth((200, 200, 200), support.F32))
     archives = {cusz.compress(x, 1e-4, "rel", predictor=predictor) for _ in range(20)}
     assert len(archives) == 1

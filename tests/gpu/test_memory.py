@@ -14,7 +14,7 @@ import support
 
 pytestmark = pytest.mark.gpu
 
-#: The Lorenzo codec, whose memory this is about: it works in batches where there is little.
+#: These tests are about the memory of the Lorenzo codec, which works in batches if there is little.
 compress: Any = functools.partial(cusz.compress, predictor="lorenzo")
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ SHAPE = (128, 256, 256)  # 32 MiB of f32
 
 
 class Pool:
-    """CuPy's memory pool in place of the default one, which counts what is asked of it."""
+    """A memory pool of CuPy that replaces the default one and records the sizes requested."""
 
     def __init__(self, cupy: Any) -> None:
         self.pool = cupy.cuda.MemoryPool()
@@ -64,7 +64,7 @@ def test_nothing_is_allocated_after_the_first_call(cupy: Any, pool: Pool, dtype:
 
 
 def test_scratch_memory_is_cupys(cupy: Any, pool: Pool, free_bytes: Callable[[], int]) -> None:
-    """The device has as much less free as the pool has more, but for some pages."""
+    """The device loses no more free memory than the pool gains, apart from some pages."""
     x = cupy.asarray(support.smooth(SHAPE, support.F32))
     cusz.decompress(compress(x, 1e-4), like=cupy)  # loads the kernels
     cusz.release_scratch()
@@ -80,7 +80,7 @@ def test_scratch_memory_is_cupys(cupy: Any, pool: Pool, free_bytes: Callable[[],
 
 
 def test_scratch_memory_is_small(cupy: Any, pool: Pool, dtype: np.dtype) -> None:
-    """From device to device less than a hundredth of the field (at most 1.5 times the field is the aim)."""
+    """From device to device, less than a hundredth of the field (the goal is at most 1.5 times the field)."""
     x = cupy.asarray(support.smooth(SHAPE, dtype))
     archive = cupy.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8)
     y = cupy.empty_like(x)

@@ -1,4 +1,4 @@
-"""Streams, host threads, and arrays of others on the device."""
+"""Streams, host threads, and device arrays of other libraries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_stream_of_ones_own(cupy: Any) -> None:
 
 @pytest.mark.parametrize("non_blocking", [True, False])
 def test_work_before_and_after_on_the_stream(cupy: Any, non_blocking: bool) -> None:
-    """What the stream was given before the call is in the archive, what it is given afterwards is not."""
+    """Work given to the stream before the call shows in the archive; later work does not."""
     x = support.smooth((200, 200, 200), support.F32)
     wanted = cusz.compress(x, 1e-4, backend="cpu")
     source = cupy.asarray(x)
@@ -49,7 +49,7 @@ def test_work_before_and_after_on_the_stream(cupy: Any, non_blocking: bool) -> N
 
 
 def test_streams_of_many_threads(cupy: Any) -> None:
-    """Each with its own stream and field, all at once; their archives are those of one alone."""
+    """Each with its own stream and field, all at once; the archives are the same as from one alone."""
     fields = [support.smooth((60 + 3 * n, 70, 80), support.DTYPES[n % 2], n) for n in range(8)]
     wanted = [cusz.compress(x, 1e-4, "rel", backend="cpu") for x in fields]
     decoded = [cusz.decompress(archive, backend="cpu") for archive in wanted]
@@ -72,7 +72,7 @@ def test_streams_of_many_threads(cupy: Any) -> None:
 
 
 def test_threads_on_one_stream_and_on_the_host(cupy: Any) -> None:
-    """Device arrays, host arrays on the device and host arrays on the CPU, in turns."""
+    """Device arrays, host arrays on the device and host arrays on the CPU, in turn."""
     x = support.smooth((60, 70, 80), support.F32)
     wanted = cusz.compress(x, 1e-4, "rel", backend="cpu")
     on_device = cupy.asarray(x)
@@ -92,11 +92,11 @@ def test_threads_on_one_stream_and_on_the_host(cupy: Any) -> None:
         assert all(threads.map(work, range(6)))
 
 
-# -------------------------------------------------------------------------------------------------- arrays of others
+# ------------------------------------------------------------------------------------------arrays of other libraries
 
 
 class OnlyDLPack:
-    """An array that says nothing of itself but by DLPack."""
+    """An array that offers only DLPack."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -109,7 +109,7 @@ class OnlyDLPack:
 
 
 class OnlyInterface:
-    """An array that says nothing of itself but by the CUDA array interface."""
+    """An array that offers only the CUDA array interface."""
 
     def __init__(self, array: Any) -> None:
         self.array = array

@@ -1,5 +1,5 @@
-// Compiles if what cusz_core/hdf5/hdf5.hpp declares is what the headers of HDF5 do, as far as calls are concerned:
-// sizes of arguments and results, and whether they are pointers.
+// Compiles if the declarations of cusz_core/hdf5/hdf5.hpp match the headers of HDF5 as far as calls are concerned: in
+// the sizes of arguments and results, and in whether they are pointers.
 #include "hdf5.hpp"
 
 #include <hdf5.h>

@@ -1,4 +1,4 @@
-"""Chunks that are damaged, truncated or of something else: an error from HDF5 that says so, and nothing worse."""
+"""Chunks that are damaged, truncated or hold something else: HDF5 reports an error, and nothing worse happens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from support import F32, F64
 
 SHAPE = (24, 32, 40)
 X = support.smooth(SHAPE, F32)
-REFUSED = "filter returned failure during read"  # all that HDF5 2 lets a filter say; test_tools.py has what 1.10 says
+REFUSED = "filter returned failure during read"  # HDF5 2 lets a filter say no more; test_tools.py checks HDF5 1.10
 
 
 def read(path: Path, chunk: bytes) -> np.ndarray:
-    """A dataset of one chunk, with these bytes for it."""
+    """Reads a dataset of one chunk that has these bytes."""
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", SHAPE, F32, chunks=SHAPE, **Cusz(1e-3))
         dataset.id.write_direct_chunk((0, 0, 0), chunk)
@@ -41,7 +41,7 @@ def test_a_chunk_may_come_from_the_library(tmp_path: Path, archive: bytes) -> No
 
 
 def test_one_bit_wrong_anywhere(tmp_path: Path, archive: bytes) -> None:
-    """Every byte of the header, and bytes all over the rest."""
+    """One bit in every byte of the header, and in bytes all over the rest."""
     places = [*range(min(200, len(archive))), *range(200, len(archive), len(archive) // 150), len(archive) - 1]
     for at in places:
         chunk = bytearray(archive)
@@ -110,7 +110,7 @@ def test_the_file_stays_usable(tmp_path: Path) -> None:
 
 
 def test_damage_with_checksums_that_fit(tmp_path: Path, archive: bytes) -> None:
-    """As an attacker would make it: what the library decodes is read, and what it refuses is refused."""
+    """As an attacker would do it: the filter reads what the library decodes, and refuses what the library refuses."""
     outcomes = set()
     mutants = list(hostile.mutants(archive, 1, 1500))
     info = cusz.inspect(archive)

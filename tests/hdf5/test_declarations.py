@@ -1,4 +1,4 @@
-"""What the filter declares of HDF5 is what HDF5's headers do."""
+"""The filter's own declarations of HDF5 functions match HDF5's headers."""
 
 from __future__ import annotations
 

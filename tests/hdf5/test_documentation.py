@@ -1,4 +1,4 @@
-"""What docs/guides/hdf5.md says, done as it says it."""
+"""Runs the examples of docs/guides/hdf5.md as written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = support.smooth((70, 80, 90), F32)
 
 
 def block(starts_with: str) -> str:
-    """The indented block that has this line."""
+    """The indented block of the page that contains this text."""
     (found,) = [text for text in re.findall(r"(?:^    .*\n|^\n(?=    ))+", PAGE, re.MULTILINE) if starts_with in text]
     return re.sub(r"^    ", "", found, flags=re.MULTILINE).strip("\n")
 

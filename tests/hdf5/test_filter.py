@@ -1,4 +1,4 @@
-"""The HDF5 filter through h5py: what is in a chunk, what comes back of it, and what is refused."""
+"""The HDF5 filter through h5py: what a chunk contains, what is read back, and what is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folded(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def chunks_of(x: np.ndarray, chunk: tuple[int, ...], padding: float):
-    """Where every chunk begins, which part of x it is, and the whole of it, as HDF5 pads it."""
+    """For every chunk: where it begins, its part of x, and the whole chunk, as HDF5 pads it."""
     for start in itertools.product(*(range(0, n, c) for n, c in zip(x.shape, chunk, strict=True))):
         part = x[tuple(slice(s, s + c) for s, c in zip(start, chunk, strict=True))]
         whole = np.full(chunk, padding, x.dtype)
@@ -48,7 +48,7 @@ def chunks_of(x: np.ndarray, chunk: tuple[int, ...], padding: float):
 
 
 def check(path: Path, x: np.ndarray, chunk: tuple[int, ...], filter: Cusz, fill: float | None = None) -> None:
-    """Writes a file, and checks the archives in it and what comes back."""
+    """Writes a file, and checks the archives in it and the values read back."""
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=x, chunks=chunk, fillvalue=fill, **filter)
     with h5py.File(path) as file:
@@ -91,7 +91,7 @@ def test_modes_and_predictors(tmp_path: Path, eb: float, mode, predictor) -> Non
 
 @pytest.mark.parametrize("fill", [1e20, -999.0, 0.0, math.nan, math.inf])
 def test_fill_values(tmp_path: Path, fill: float, dtype: np.dtype) -> None:
-    """They come back bit for bit, are what HDF5 pads with, and do not count in the range."""
+    """They come back bit for bit, HDF5 pads with them, and they do not count in the range."""
     x = support.smooth((30, 40), dtype)
     x.reshape(-1)[::7] = fill
     x.reshape(-1)[3::11] = np.nan
@@ -129,7 +129,7 @@ def test_a_dataset_that_grows_and_is_written_in_parts(tmp_path: Path) -> None:
 
 
 def test_chunks_that_are_written_again_lose_nothing_more(tmp_path: Path) -> None:
-    """With an absolute bound and the Lorenzo predictor. A file that is opened anew has nothing in HDF5's cache."""
+    """With an absolute bound and the Lorenzo predictor. Reopening the file empties HDF5's cache."""
     x = support.smooth((12, 20, 30), F32)
     for step in range(12):
         with h5py.File(tmp_path / "x.h5", "a") as file:
@@ -172,7 +172,7 @@ def test_other_types_are_refused(tmp_path: Path, dtype) -> None:
 
 
 def test_floats_of_another_layout_are_refused(tmp_path: Path) -> None:
-    """Of the size and class of float32, but with other values."""
+    """They have the size and class of float32, but other values."""
     dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     dcpl.set_chunk((5,))
     dcpl.set_filter(FILTER_ID, h5py.h5z.FLAG_MANDATORY, Cusz(1e-3).filter_options)
@@ -186,7 +186,7 @@ def test_floats_of_another_layout_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_filter_before_it_is_refused(tmp_path: Path) -> None:
-    """It would make other bytes of the values, and a bound on those means nothing."""
+    """It would turn the values into other bytes, for which a bound means nothing."""
     with h5py.File(tmp_path / "x.h5", "w") as file, pytest.raises(ValueError, match="filter 2 comes first"):
         file.create_dataset("x", (10, 10), F32, chunks=(5, 5), shuffle=True, **Cusz(1e-3))
 

@@ -21,7 +21,7 @@ V[2, 5:9] = np.nan
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """By xarray, with a chunk for each step."""
+    """A file written by xarray, with a chunk for each step."""
     path = tmp_path / "run.nc"
     dataset = xarray.Dataset({"v": (("t", "y", "x"), V), "n": (("t",), np.arange(6))})
     encoding = {"v": {"chunksizes": (1, 40, 50), **Cusz(eb=1e-3)}}
@@ -70,7 +70,7 @@ print(len(set(re.findall(r"/\S*/libhdf5[-.]\S*", Path("/proc/self/maps").read_te
 def test_h5py_and_netcdf4_in_one_process(
     written: Path, tmp_path: Path, environment: dict[str, str], imports: str
 ) -> None:
-    """Each has an HDF5 of its own, whose memory and identifiers mean nothing to the other."""
+    """Each has its own HDF5, whose memory and identifiers mean nothing to the other."""
     new = support.smooth(V.shape, F32, 7)
     np.save(tmp_path / "new.npy", new)
     said = printed(sys.executable, "-c", BOTH.format(imports=imports), written, tmp_path, env=environment)
@@ -93,7 +93,7 @@ READ = {
 @pytest.mark.parametrize("reader", READ)
 @pytest.mark.parametrize("given", [None, "", "/nowhere"])
 def test_processes_that_are_started_find_it(written: Path, tmp_path: Path, reader: str, given: str | None) -> None:
-    """As dask's workers do. The filters that netCDF4 ships are found as before, if nothing else was asked for."""
+    """Dask's workers start like this. The filters that netCDF4 ships are still found, if no other path is given."""
     environment = {key: value for key, value in os.environ.items() if key != "HDF5_PLUGIN_PATH"}
     if given is not None:
         environment["HDF5_PLUGIN_PATH"] = given

@@ -21,7 +21,7 @@ Tool = Callable[[str, str], str]
 
 @pytest.fixture
 def run(environment: dict[str, str], tmp_path: Path) -> Run:
-    """Runs a command in the test's folder, and returns what it says."""
+    """Runs a command in the test's folder, and returns what it prints."""
     return functools.partial(support.output, env=environment, cwd=tmp_path)
 
 
@@ -53,7 +53,7 @@ def test_h5dump_reads_what_h5py_wrote(tmp_path: Path, run: Run, require_tool: To
 
 
 def test_h5repack_writes_it(tmp_path: Path, run: Run, require_tool: Tool, dtype: np.dtype) -> None:
-    """From an uncompressed file, then to other chunks, then back; each copy has the bound of its own."""
+    """Repacks an uncompressed file, then that to other chunks, then back; each copy keeps the bound to its input."""
     h5repack, h5dump = require_tool("h5repack", "hdf5-tools"), require_tool("h5dump", "hdf5-tools")
     x = support.smooth((30, 40, 50), dtype)
     plain, one, other, back = (tmp_path / f"{name}.h5" for name in ("plain", "one", "other", "back"))
@@ -68,7 +68,7 @@ def test_h5repack_writes_it(tmp_path: Path, run: Run, require_tool: Tool, dtype:
         assert support.same_bits(file["x"][...], y)
         assert file["x"].id.get_storage_size() < x.nbytes / 1.5
 
-    run(h5repack, "-l", "x:CHUNK=30x40x7", one, other)  # the filter stays, and is told of the new chunks
+    run(h5repack, "-l", "x:CHUNK=30x40x7", one, other)  # the filter stays, and learns the new chunks
     with h5py.File(other) as file:
         assert file["x"].chunks == (30, 40, 7)
         assert repr(Cusz.of(file["x"])) == repr(Cusz(1e-3))
@@ -110,8 +110,8 @@ def test_without_the_filter_the_error_names_its_number(
     assert "required filter" in result.stderr
 
 
-# What a simulation does. It ends without closing its file: HDF5 then writes the chunks that it still holds. With a
-# second argument it reads.
+# Like a simulation. It exits without closing its file: HDF5 then writes the chunks that it still holds. With a second
+# argument it reads.
 PROGRAM = r"""
 #include <hdf5.h>
 #include <stdint.h>
@@ -148,7 +148,7 @@ int main(int argc, char** argv) {
 
 
 def test_programs_in_c(tmp_path: Path, run: Run, require_tool: Tool) -> None:
-    """One with a shared HDF5, and one into which HDF5 is linked: it exports nothing, so it can read alone."""
+    """One with a shared HDF5, and one with HDF5 linked in statically: that one exports nothing, so it can only read."""
     h5cc = require_tool("h5cc", "libhdf5-dev")
     (tmp_path / "main.c").write_text(PROGRAM)
     for name, kind in (("shared", "-shlib"), ("static", "-noshlib")):

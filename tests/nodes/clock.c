@@ -1,5 +1,5 @@
-/* Clocks that differ: LD_PRELOAD=libclock.so CLOCKS="node0=0 node1=-86400" shifts the time of day, as a process of that
- * host is told it, by seconds. */
+/* Makes clocks differ: LD_PRELOAD=libclock.so CLOCKS="node0=0 node1=-86400" shifts the time of day that processes on
+ * each host see, by seconds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 """Nodes of a cluster on this machine, for tests: with nodes(4) as cluster: cluster.mpirun([...]).
 
-A node has network, host name, mounts and processes of its own (namespaces), and shares the files of this machine; its
-/dev/shm and its folder "local" are its alone. What nodes say to each other goes through TCP and the switch (switch.py),
-which can delay, lose and limit it, and cut a node off. The network of the machine itself is not touched.
+A node has its own network, host name, mounts and processes (namespaces), and shares the files of this machine, except
+for a private /dev/shm and folder "local". Nodes communicate through TCP and the switch (switch.py), which can delay,
+lose and limit traffic, and cut a node off. The network of the machine itself is not touched.
 
-Everything ends with the process that made the cluster, whichever way that ends: node.py and switch.py hold sockets to
-it.
+Everything ends with the process that made the cluster, however that ends, because node.py and switch.py hold sockets
+to it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any
 from support import MPI_ENVIRONMENT
 
 HERE = Path(__file__).resolve().parent
-PREFIX = "10.77.0"  # of addresses; seen by the nodes alone
+PREFIX = "10.77.0"  # of addresses, which only the nodes see
 PROGRAMS = ("unshare", "ip", "mount")
-START_S = 30.0  # until nodes are up, and until they have ended
-MOST_BYTES = 4 << 30  # through the network of a cluster
+START_S = 30.0  # time limit for nodes to come up, and to end
+MOST_BYTES = 4 << 30  # limit of traffic through the network of a cluster
 
-#: What a user's login on such a cluster has: the interface, and what starts Open MPI's daemons.
+#: A user's login environment on such a cluster: the network interface, and what starts Open MPI's daemons.
 LOGIN = {
     **MPI_ENVIRONMENT,
     "OMPI_MCA_plm_rsh_agent": f"{sys.executable} -I -S {HERE / 'login.py'}",
@@ -47,7 +47,7 @@ class NoNodesError(Exception):
 
 
 class Command:
-    """A command that runs on a node, in a session of its own."""
+    """A command that runs on a node, in its own session."""
 
     def __init__(self, session: socket.socket, words: Sequence[str], output: Path) -> None:
         self._session = session
@@ -64,7 +64,7 @@ class Command:
         """Its exit status, 128 + n for signal n, 255 if its node has died.
 
         Raises:
-            TimeoutError: it has not ended; it is ended then.
+            TimeoutError: it has not ended in time, and was killed.
         """
         if self._code is None:
             self._session.settimeout(timeout)
@@ -80,18 +80,18 @@ class Command:
         return self._code
 
     def require(self, timeout: float) -> str:
-        """Its output, when it has ended well."""
+        """Its output, once it has ended; it must succeed."""
         code = self.wait(timeout)
         assert code == 0, f"{' '.join(self.words)}\nexit status {code}\n{self.output[-4000:]}"
         return self.output
 
     def text(self, timeout: float) -> str:
-        """Its output, when it has ended, whichever way."""
+        """Its output, once it has ended, successfully or not."""
         self.wait(timeout)
         return self.output
 
     def kill(self) -> None:
-        """Ends it, and what it has started in its session."""
+        """Kills it, and everything that it has started in its session."""
         self._session.close()
 
 
@@ -101,8 +101,8 @@ class Cluster:
     Attributes:
         folder: for the cluster's own files.
         names: of the nodes.
-        local: path of the folder that is another one on every node.
-        namespaces: of PIDs, by which the processes of a node are known.
+        local: path of the folder that is private on every node.
+        namespaces: PID namespaces, which identify the processes of a node.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class Cluster:
         """
         Args:
             n: number of nodes.
-            environment: of a login, in addition to that of this process.
-            seed: of the frames that are lost.
+            environment: login variables, in addition to those of this process.
+            seed: for choosing the frames that are lost.
             limit: bytes after which the network is dead.
-            pids: processes of a node are numbered from `pids` times its own number; 0: alike on all nodes.
+            pids: process IDs of node i begin after pids * i + 100; 0: they are alike on all nodes.
 
         Raises:
-            NoNodesError: this machine or user may not have such nodes.
+            NoNodesError: this machine does not allow such nodes, or not to this user.
         """
         missing = [name for name in PROGRAMS if shutil.which(name, path=_search_path()) is None]
         if missing or not sys.platform.startswith("linux"):
@@ -151,7 +151,7 @@ class Cluster:
         (self.folder / "environment").write_text(json.dumps(self.environment), encoding="utf-8")
 
     def _start_nodes(self, pids: int) -> tuple[list[subprocess.Popen[bytes]], list[socket.socket], list[int]]:
-        """The processes and sockets that hold the nodes, and file descriptors of their interfaces."""
+        """The processes and sockets that keep the nodes alive, and file descriptors of their interfaces."""
         namespaces = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         node = [sys.executable, "-I", "-S", str(HERE / "node.py")]
         if os.geteuid() != 0:
@@ -169,7 +169,7 @@ class Cluster:
             self._stack.callback(_end, process)
             processes.append(process)
             sockets.append(ours)
-        # What is called at the end is called in reverse order: first all sockets are closed.
+        # Callbacks run in reverse order, so that all sockets are closed first.
         for ours in sockets:
             self._stack.callback(ours.close)
         for name, ours in zip(self.names, sockets, strict=True):
@@ -199,17 +199,16 @@ class Cluster:
         return ours
 
     def link(self, node: int | None = None, **settings: Any) -> dict[str, int]:
-        """Changes the link of a node, in both directions: `delay` in seconds, `loss` as a share of frames, `rate` in
-        bytes per second (0: not limited), `is_cut`. Returns what has gone through the switch."""
+        """Changes the link of a node, in both directions: `delay` in seconds, `loss` as a fraction of frames, `rate` in
+        bytes per second (0: unlimited), `is_cut`. Returns the counters of the switch."""
         self._control.send(json.dumps({} if node is None else {"node": node, **settings}).encode())
         counted: dict[str, int] = json.loads(self._control.recv(1 << 16))
         return counted
 
     def die(self, node: int) -> None:
-        """Ends a node and all of its processes, as a power failure does: not even the end of its connections is heard
-        of."""
+        """Ends a node and all of its processes as a power failure would: its connections are not even closed."""
         self.link(node, is_cut=True)
-        self._sockets[node].close()  # node.py ends, and with it all processes of the node
+        self._sockets[node].close()  # ends node.py, and hence all processes of the node
         _end(self._processes[node])
 
     def start(self, node: int, words: Iterable[str | Path], env: Mapping[str, str] | None = None) -> Command:
@@ -226,7 +225,7 @@ class Cluster:
         return Command(session, command, output)
 
     def run(self, node: int, words: Iterable[str | Path], timeout: float = 60, **options: Any) -> str:
-        """The output of a command that ends well in time."""
+        """The output of a command, which must succeed in time."""
         return self.start(node, words, **options).require(timeout)
 
     def mpirun(
@@ -237,7 +236,7 @@ class Cluster:
         mca: Mapping[str, str | int] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Command:
-        """Starts a program with so many ranks on each of these nodes (None: all); mpirun runs on the first of them."""
+        """Starts a program with `ranks` ranks on each of these nodes (None: all); mpirun runs on the first of them."""
         nodes = range(len(self.names)) if nodes is None else nodes
         hosts = ",".join(f"{self.names[node]}:{ranks}" for node in nodes)
         options = [word for name, value in (mca or {}).items() for word in ("--mca", name, str(value))]
@@ -246,7 +245,7 @@ class Cluster:
         return self.start(nodes[0], [*start, *words])
 
     def set_kernel(self, name: str, value: int) -> None:
-        """Sets a parameter of the kernel on all nodes, such as "net.ipv4.tcp_retries2"."""
+        """Sets a kernel parameter, such as "net.ipv4.tcp_retries2", on all nodes."""
         path = Path("/proc/sys", *name.split("."))
         for node in range(len(self.names)):
             self.run(node, ["sh", "-c", f"echo {value} > {path}"])
@@ -261,13 +260,13 @@ class Cluster:
 
 
 def processes_in(namespace: str) -> list[str]:
-    """The command lines of the processes of this machine that are in a namespace of PIDs."""
+    """The command lines of this machine's processes in a PID namespace."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(folder / "ns" / "pid") == namespace:
                 found.append((folder / "cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " "))
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found
 
@@ -278,7 +277,7 @@ def _search_path() -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Waits for a process that is to end because its socket was closed; ends it if it does not."""
+    """Waits for a process that should end because its socket was closed; kills it if it does not."""
     try:
         process.wait(START_S)
     except subprocess.TimeoutExpired:
@@ -287,7 +286,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_until(condition: Any, timeout: float, what: str, *commands: Command) -> Any:
-    """What the condition returns, when it is true; otherwise fails, with what commands have said."""
+    """Waits until the condition is true, and returns its value; on a timeout, fails with the commands' output."""
     give_up = time.monotonic() + timeout
     while not (found := condition()):
         if time.monotonic() > give_up:

@@ -1,4 +1,4 @@
-"""Clusters of nodes on this machine, for tests; skipped, with the reason, where it does not permit them."""
+"""Clusters of nodes on this machine; tests are skipped, with the reason, where it does not permit them."""
 
 from __future__ import annotations
 

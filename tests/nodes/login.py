@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs a command on a node: python login.py NAME WORD..., with CUSZ_NODES, the cluster's folder, in the environment.
 
-It stands for ssh: mpirun starts its daemons with it (plm_rsh_agent). As there, the command is one for a shell, in the
-environment of a login (the file "environment") and not in that of the caller, and ends if this process does.
+It replaces ssh: mpirun starts its daemons with it (plm_rsh_agent). As with ssh, a shell runs the command, in the
+environment of a login (the file "environment"), not in the caller's, and the command ends if this process does.
 """
 
 import json
@@ -22,7 +22,7 @@ def main() -> int:
         session.connect(f"{folder}/{name}.socket")
         socket.send_fds(session, [json.dumps(asked).encode()], [0, 1, 2])
         while not (status := session.recv(1)):
-            signal.pause()  # the node has died: nobody says so to ssh
+            signal.pause()  # the node has died, which ssh would not notice
     return status[0]
 
 

@@ -1,8 +1,8 @@
-"""Process 1 of a node: python node.py NAME FOLDER PREFIX PIDS, in namespaces of its own (see cluster.py).
+"""Process 1 of a node: python node.py NAME FOLDER PREFIX PIDS, in its own namespaces (see cluster.py).
 
-It sets up the node's name, network interface and local disk, and then starts what login.py asks for, as a daemon of ssh
-would. Its standard input is a socket: through it goes the interface's file descriptor, and its end is that of the node,
-because the kernel ends all processes of a PID namespace with its process 1.
+It sets up the node's name, network interface and local disk, and then starts commands for login.py, as an ssh daemon
+would. Its standard input is a socket, to which it passes the interface's file descriptor. The node ends when the socket
+is closed, because the kernel ends all processes of a PID namespace with its process 1.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MTU = 9000
 #: From <linux/if_tun.h>.
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 MOST_BYTES_OF_COMMAND = 1 << 18
-N_FILES = 3  # standard input, output and error, that come with a command
+N_FILES = 3  # a command comes with its standard input, output and error
 
 
 def address(number: int) -> str:
-    """The MAC address of a node's interface; the last byte tells the switch where it is."""
+    """The MAC address of a node's interface; its last byte tells the switch which node it is."""
     return f"02:00:00:00:00:{number + 1:02x}"
 
 
@@ -42,7 +42,7 @@ def _run(*words: str) -> None:
 def set_up(number: int, folder: Path, prefix: str, pids: int) -> int:
     """Gives the node its name, interface and disk. Returns the file descriptor of the interface's other end."""
     socket.sethostname(f"node{number}")
-    # SST tells processes of several nodes apart by their numbers, and by the second in which they began.
+    # SST tells processes of several nodes apart by process ID and by the second in which they started.
     Path("/proc/sys/kernel/ns_last_pid").write_text(str(pids * number + 100), encoding="ascii")
     Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1", encoding="ascii")
     interface = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -67,7 +67,7 @@ class Sessions:
         self.events.register(listener, selectors.EVENT_READ, self.accept)
 
     def accept(self) -> None:
-        """Starts a command: {"words", "env", "folder"} comes with the files that it uses."""
+        """Starts a command: {"words", "env", "folder"}, which comes with its standard streams."""
         session, _ = self._listener.accept()
         files = array.array("i")
         try:
@@ -92,13 +92,13 @@ class Sessions:
         self.events.register(session, selectors.EVENT_READ, lambda: self.end(pid))
 
     def end(self, pid: int) -> None:
-        """Ends a command whose session was closed from outside, unless it has just ended by itself."""
+        """Kills a command whose session was closed from outside, unless it has just ended by itself."""
         if pid in self._of_pid:
             self._close(pid)
             os.killpg(pid, signal.SIGKILL)
 
     def reap(self, signals: bytes) -> None:
-        """After such signals: takes note of processes that have ended, orphans among them, and tells those who wait."""
+        """Reaps processes that have ended, including orphans, and sends their exit status to whoever waits for it."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -1,11 +1,11 @@
-"""The network of the nodes, which can delay, lose and limit what goes through it: python switch.py SEED LIMIT FD...
+"""The network of the nodes, which can delay, lose and limit traffic: python switch.py SEED LIMIT FD...
 
-Each FD is the end of a node's interface (TAP), in the order of the nodes. Standard input is a socket of messages, to
-control it while it runs: {"node": 1, "delay": 0.01, "loss": 0.01, "rate": 1e6, "is_cut": true} changes the link of a
-node (what it does not name, it leaves), and the answer to every message, {} too, is what went through: {"frames",
-"bytes", "lost", "cut", "late", "is_over"}. Its end is that of the switch.
+Each FD is the end of a node's interface (TAP), in the order of the nodes. Standard input is a socket of messages that
+control the switch while it runs: {"node": 1, "delay": 0.01, "loss": 0.01, "rate": 1e6, "is_cut": true} changes the link
+of a node (settings that are not named stay). The answer to every message, even {}, has the counters: {"frames",
+"bytes", "lost", "cut", "late", "is_over"}. The switch ends when the socket is closed.
 
-It is a process of its own in place of the kernel's traffic control (tc netem), which is often not there.
+A process replaces the kernel's traffic control (tc netem), because that is often not available.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import time
 from typing import Any
 
 MOST_BYTES_OF_FRAME = 1 << 16
-MOST_AT_ONCE = 64  # frames of a link, before others get their turn
-MOST_WAITING = 0.5  # seconds of frames that a link with a limited rate keeps; what comes then is lost
+MOST_AT_ONCE = 64  # frames from a link before others get their turn
+MOST_WAITING = 0.5  # seconds of frames that a rate-limited link queues; later ones are lost
 
 
 @dataclasses.dataclass
 class Link:
-    """The cable of a node. What it does applies in either direction: a frame goes through those of two nodes.
+    """The cable of a node. Its settings apply in both directions; a frame passes the links of two nodes.
 
     Attributes:
-        file: of the interface.
+        file: descriptor of the interface.
         delay: seconds.
-        loss: the share of frames that are lost.
-        rate: bytes per second in each direction; 0: not limited.
+        loss: the fraction of frames that are lost.
+        rate: bytes per second in each direction; 0: unlimited.
         is_cut: nothing goes through.
         free_at: when the last frames, to the node and from it, will have gone through.
     """
@@ -49,13 +49,13 @@ class Link:
 
 
 class Switch:
-    """Links, and the frames on their way."""
+    """Links, and the frames in transit."""
 
     def __init__(self, files: list[int], seed: int, limit: int) -> None:
         """
         Args:
-            files: of the interfaces of nodes.
-            seed: of what is lost.
+            files: descriptors of the nodes' interfaces.
+            seed: for choosing the frames that are lost.
             limit: bytes after which nothing goes through any more.
         """
         self.links = [Link(file) for file in files]
@@ -63,16 +63,16 @@ class Switch:
         self._limit = limit
         self._random = random.Random(seed)
         self._order = itertools.count()
-        self._waiting: list[tuple[float, int, int, bytes]] = []  # due, order, number of the node, frame
+        self._waiting: list[tuple[float, int, int, bytes]] = []  # time due, order, receiver, frame
 
     @property
     def is_over(self) -> bool:
-        """Whether the limit was reached."""
+        """Whether the limit is exceeded."""
         return self.counted["bytes"] > self._limit
 
     def take(self, number: int, frame: bytes, now: float) -> None:
-        """A frame from a node, for one other or for all."""
-        receiver = frame[5] - 1 if not frame[0] & 1 else -1  # a node's address says its number; broadcasts have bit 0
+        """Forwards a frame from a node, to one other node or to all."""
+        receiver = frame[5] - 1 if not frame[0] & 1 else -1  # addresses contain the node's number; broadcasts set bit 0
         for other in range(len(self.links)) if receiver < 0 else [receiver]:
             if other != number and other < len(self.links):
                 self._forward(number, other, frame, now)
@@ -99,7 +99,7 @@ class Switch:
             heapq.heappush(self._waiting, (due, next(self._order), receiver, frame))
 
     def deliver_due(self, now: float) -> float | None:
-        """Delivers what is due. Returns how many seconds the next frame has to wait; None if there is none."""
+        """Delivers frames that are due. Returns the seconds until the next one is; None if there is none."""
         while self._waiting and self._waiting[0][0] <= now:
             _, _, receiver, frame = heapq.heappop(self._waiting)
             self._deliver(receiver, frame)
@@ -111,7 +111,7 @@ class Switch:
             return
         try:
             os.write(self.links[receiver].file, frame)
-        except OSError:  # the node is gone, or cannot keep up
+        except OSError:  # the node has died, or cannot keep up
             self.counted["late"] += 1
             return
         self.counted["frames"] += 1

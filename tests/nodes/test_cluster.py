@@ -1,4 +1,4 @@
-"""The nodes that the other tests use: what they share, what they do not, and that nothing is left of them."""
+"""The nodes that the other tests use: what they share, what they do not share, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def test_what_nodes_have_of_their_own(start: Callable) -> None:
-    """Names, addresses, processes and a disk; the files of the machine are those of all."""
+    """Names, addresses, processes and a disk; all nodes share the files of the machine."""
     cluster = start(3)
     assert [cluster.run(node, ["hostname"]).strip() for node in range(3)] == ["node0", "node1", "node2"]
     assert cluster.run(2, ["getent", "hosts", "node1"]).split() == [f"{clusters.PREFIX}.2", "node1"]
@@ -80,7 +80,7 @@ key.data()  # this was in the same round of events
 
 
 def test_a_command_that_ends_while_it_is_left_does_not_end_its_node(tmp_path: Path) -> None:
-    """Whoever had started it waits no longer."""
+    """Whoever started it no longer waits for it."""
     command = [sys.executable, "-c", ENDED, TESTS / "nodes", tmp_path / "socket"]
     subprocess.run(command, check=True, timeout=60)
 
@@ -98,7 +98,7 @@ with cluster.nodes(2, {}) as c:
 
 def test_a_cluster_ends_with_its_process(start: Callable, tmp_path: Path) -> None:
     start(1).close()  # or the test is skipped
-    env = {**os.environ, "TMPDIR": str(tmp_path)}  # for what a process that is killed cannot remove
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # for files that a killed process cannot remove
     command = [sys.executable, "-c", KILLED, TESTS, TESTS / "nodes"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -109,7 +109,7 @@ def test_a_cluster_ends_with_its_process(start: Callable, tmp_path: Path) -> Non
 
 
 def test_why_there_are_no_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The reason is said, and nothing is left of the attempt."""
+    """The reason is given, and the attempt leaves nothing behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(clusters, "PROGRAMS", ("no-such-program", "ip"))
@@ -151,7 +151,7 @@ def send(cluster: clusters.Cluster, n: int, timeout: float = 20) -> tuple[cluste
 
 @pytest.mark.parametrize("link", [{}, {"delay": 0.01, "loss": 0.01}, {"rate": 4e6}], ids=str)
 def test_what_is_sent_arrives(link: dict, start: Callable) -> None:
-    """Through TCP, over any link: frames that are lost are sent again."""
+    """TCP works over any link: lost frames are sent again."""
     cluster = start(2)
     cluster.link(1, **link)
     server, client = send(cluster, 2_000_000)
@@ -164,7 +164,7 @@ def test_what_is_sent_arrives(link: dict, start: Callable) -> None:
 
 @pytest.mark.full
 def test_a_node_that_is_cut_off(start: Callable) -> None:
-    """What is underway is lost, and goes on when the cable is there again."""
+    """Traffic is lost while the node is cut off, and works again afterwards."""
     cluster = start(3)
     cluster.link(1, is_cut=True)
     server, client = send(cluster, 100, timeout=1)
@@ -196,7 +196,7 @@ def frame(receiver: int, content: bytes = b"") -> bytes:
 
 @pytest.fixture
 def wired() -> Iterator[tuple[switch.Switch, list[socket.socket]]]:
-    """A switch with three links, and their other ends."""
+    """A switch with three links, and the nodes' ends of them."""
     with contextlib.ExitStack() as stack:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)]
         for end in itertools.chain(*pairs):
@@ -205,7 +205,7 @@ def wired() -> Iterator[tuple[switch.Switch, list[socket.socket]]]:
 
 
 def arrived(ends: list[socket.socket]) -> list[int]:
-    """How many frames have come to each node."""
+    """How many frames have arrived at each node."""
     counted = []
     for end in ends:
         n = 0

@@ -1,7 +1,6 @@
 """Runs over nodes with a network between them: aggregators, streams, slow and lossy links, nodes that fail.
 
-Every run ends with files that are right, or with an error on every rank that is left, within the time that its test
-says.
+Every run ends with correct files, or with an error on every remaining rank, within the time that its test states.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ pytestmark = pytest.mark.mpi
 
 HERE = Path(__file__).resolve().parent
 RANKS = HERE.parent / "operator" / "ranks"
-#: How soon Open MPI's daemons miss each other: 4 s without a word, and then three questions, 1 s apart.
+#: When Open MPI's daemons give each other up: after 4 s of silence and three unanswered probes, 1 s apart.
 NOTICE = {"oob_tcp_keepalive_time": 4, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 3}
-NOTICE_S = 30.0  # for that, on a busy machine
-#: The same of sockets for which programs say nothing (SST), and how often TCP sends again what nobody answers.
+NOTICE_S = 30.0  # time limit for that, on a busy machine
+#: The same for sockets whose programs set nothing (SST), and how often TCP repeats what is not acknowledged.
 KERNEL = {
     "net.ipv4.tcp_keepalive_time": 4,
     "net.ipv4.tcp_keepalive_intvl": 1,
@@ -40,7 +39,7 @@ def script(name: str, *arguments: str | Path) -> list[str | Path]:
 
 
 def said(log: Path, rank: int = 0) -> list[str]:
-    """What a rank of faults.py has said so far."""
+    """What a rank of faults.py has logged so far."""
     path = Path(f"{log}.rank{rank}")
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
@@ -50,7 +49,7 @@ def steps_of(log: Path, rank: int = 0) -> int:
 
 
 def require_right(cluster: Cluster, path: Path, steps: int) -> int:
-    """Reads all that is there, by the Reader and by plain ADIOS2, on node0; returns the steps."""
+    """Checks everything that is there with the Reader and plain ADIOS2, on node0; returns the number of steps."""
     n, *found = cluster.run(0, script("faults.py", "check", path, str(steps))).splitlines()
     assert not found, found
     return int(n)
@@ -73,7 +72,7 @@ AGGREGATION = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["one a node", "every rank", *long("two a node", "two, one after the other")])
 def test_aggregators_on_four_nodes(name: str, start: Callable, tmp_path: Path) -> None:
-    """The plugin in plain ADIOS2, by ranks of four nodes; read by one process, and by ranks of three nodes. 120 s."""
+    """Ranks on four nodes write with the plugin in plain ADIOS2; one process, and three nodes, read. 120 s."""
     cluster = start(4)
     kind = ",".join(["BP5,0,Sync", *AGGREGATION[name]])
     cluster.mpirun(script("write.py", tmp_path, kind)).require(60)
@@ -96,7 +95,7 @@ def test_aggregators_on_four_nodes(name: str, start: Callable, tmp_path: Path) -
     ids=str,
 )
 def test_the_writer_on_four_nodes(engine: str, link: dict[str, Any], start: Callable, tmp_path: Path) -> None:
-    """Also if one of them is behind a worse link than the others: what is written is the same. 120 s."""
+    """Even if one of them has a worse link than the others, what is written is correct. 120 s."""
     cluster = start(4)
     cluster.link(2, **link)
     path = tmp_path / "run.bp"
@@ -107,7 +106,7 @@ def test_the_writer_on_four_nodes(engine: str, link: dict[str, Any], start: Call
 def streaming(
     cluster: Cluster, folder: Path, steps: int, writers: list[int], readers: list[int], **options: Any
 ) -> Any:
-    """A stream from the Writer on some nodes to the Reader on others; log files are folder/sent and folder/got."""
+    """Starts a stream from Writers on some nodes to Readers on others; log files are folder/sent and folder/got."""
     stream = folder / "sent"
     sending = cluster.mpirun(script("faults.py", "steps", stream, "SST", str(steps)), nodes=writers, **options)
     log = {"LOG": str(folder / "got")}
@@ -117,7 +116,7 @@ def streaming(
 
 @pytest.mark.full
 def test_a_stream_over_a_slow_and_lossy_network(start: Callable, tmp_path: Path) -> None:
-    """From four nodes to three, 20 ms one way and 1% of frames lost; receivers check every value. 120 s."""
+    """From four nodes to three, with 20 ms one-way latency and 1% of frames lost; receivers check values. 120 s."""
     cluster = start(7)
     for node in range(7):
         cluster.link(node, delay=0.01, loss=0.005)
@@ -131,7 +130,7 @@ def test_a_stream_over_a_slow_and_lossy_network(start: Callable, tmp_path: Path)
 
 @pytest.mark.full
 def test_a_stream_between_processes_with_the_same_numbers(start: Callable, tmp_path: Path) -> None:
-    """On four nodes and three, as in containers: SST would take them for one another, and crash. 120 s."""
+    """On four nodes and three, with equal process IDs as in containers: SST would confuse them and crash. 120 s."""
     cluster = start(7, pids=0)
     sending, receiving = streaming(cluster, tmp_path, 3, [0, 1, 2, 3], [4, 5, 6], ranks=1)
     receiving.require(120)
@@ -150,7 +149,7 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.full
 def test_clocks_that_differ(clock: Path, start: Callable, tmp_path: Path) -> None:
-    """By days and seconds, in a file that is written, read and appended to, and in a stream. 180 s."""
+    """Differences of days and seconds, for a file that is written, read and appended to, and for a stream. 180 s."""
     cluster = start(4)
     env = {"LD_PRELOAD": str(clock), "CLOCKS": "node0=0 node1=-86400 node2=7 node3=400000000"}
     told = [cluster.run(node, ["date", "+%s"], env=env) for node in range(4)]
@@ -172,7 +171,7 @@ def test_clocks_that_differ(clock: Path, start: Callable, tmp_path: Path) -> Non
 
 
 def test_ranks_take_the_devices_of_their_node(start: Callable) -> None:
-    """Three ranks on each of three nodes with two devices: they are counted node by node. 60 s."""
+    """Three ranks on each of three nodes with two devices: ranks are counted per node. 60 s."""
     cluster = start(3)
     command = cluster.mpirun(script("two_devices.py", "devices", "--mpi", "--json"), ranks=3)
     command.require(60)
@@ -197,7 +196,7 @@ def die(cluster: Cluster, node: int, log: Path) -> None:
 
 
 def kill_rank(cluster: Cluster, node: int, log: Path) -> None:
-    """One process of the node: rank 4, with two ranks on every node."""
+    """Kills the node's first rank; there are two ranks on every node."""
     cluster.run(node, ["kill", "-9", said(log, 2 * node)[0].split()[1]])
 
 
@@ -214,8 +213,8 @@ def no_rank_is_left(cluster: Cluster) -> bool:
     [("BP5", "cut"), ("BP5", "die"), ("BP4", "rank"), *long(("BP5", "rank"), ("BP4", "cut"), ("BP4", "die"))],
 )
 def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable, tmp_path: Path) -> None:
-    """All ranks end, also those of the node that is cut off, within NOTICE_S; complete steps are right, and a run on
-    the nodes that are left goes on from there. 180 s."""
+    """All ranks end within NOTICE_S, even those on a node that is cut off; complete steps are right, and a run on the
+    remaining nodes goes on from there. 180 s."""
     cluster = start(4)
     path = tmp_path / "run.bp"
     writing = cluster.mpirun(script("faults.py", "steps", path, engine, "1000000"), mca=NOTICE)
@@ -230,7 +229,7 @@ def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable,
 
 
 def stream_that_loses(*nodes: int, fail: str, cluster: Cluster, folder: Path) -> Any:
-    """The commands that send, on nodes 0 and 1, and receive, on 2 and 3, when these nodes have disappeared."""
+    """The commands that send (nodes 0 and 1) and receive (nodes 2 and 3), after the given nodes have disappeared."""
     for name, value in KERNEL.items():
         cluster.set_kernel(name, value)
     sending, receiving = streaming(cluster, folder, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
@@ -245,8 +244,8 @@ def stream_that_loses(*nodes: int, fail: str, cluster: Cluster, folder: Path) ->
 @pytest.mark.full
 @pytest.mark.parametrize("fail", ["die", *long("cut")])
 def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_path: Path) -> None:
-    """Both nodes at once. The writer waits for them while its queue is full, and goes on when their connections are
-    given up: within NOTICE_S, with KERNEL. 120 s."""
+    """Both nodes at once. The writer waits for them while its queue is full, and goes on when TCP gives up their
+    connections: within NOTICE_S, with KERNEL. 120 s."""
     sending, receiving = stream_that_loses(2, 3, fail=fail, cluster=start(4), folder=tmp_path)
     sent = steps_of(tmp_path / "sent")
     wait_until(lambda: steps_of(tmp_path / "sent") > sent + 20, NOTICE_S, "the writer goes on", sending)
@@ -257,7 +256,7 @@ def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_pa
 @pytest.mark.full
 @pytest.mark.parametrize("fail", ["cut", *long("die")])
 def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_path: Path) -> None:
-    """One of two nodes: its own job ends with an error, and the writer goes on. 120 s."""
+    """One of two nodes: the readers' job ends with an error, and the writer goes on. 120 s."""
     sending, receiving = stream_that_loses(3, fail=fail, cluster=start(4), folder=tmp_path)
     assert receiving.wait(NOTICE_S) != 0
     sent = steps_of(tmp_path / "sent")
@@ -268,6 +267,6 @@ def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_p
 @pytest.mark.full
 @pytest.mark.parametrize("fail", ["cut", *long("die")])
 def test_the_writer_disappears_while_it_sends(fail: str, start: Callable, tmp_path: Path) -> None:
-    """Both of its nodes at once: the readers end with an error, within NOTICE_S, with KERNEL. 120 s."""
+    """Both of its nodes at once: the readers end with an error within NOTICE_S, with KERNEL. 120 s."""
     _, receiving = stream_that_loses(0, 1, fail=fail, cluster=start(4), folder=tmp_path)
     assert receiving.wait(NOTICE_S) != 0, receiving.output

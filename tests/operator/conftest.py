@@ -1,4 +1,4 @@
-"""What the tests of the operator share: ranks, subprocesses, compiled programs, a second ADIOS2."""
+"""Shared by the tests of the operator: ranks, subprocesses, compiled programs, a second ADIOS2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """The environment of a program that knows where the plugin is and what the tests share."""
+    """An environment in which programs find the plugin and the modules that the tests share."""
     result = {**os.environ, **MPI_ENVIRONMENT, "ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path())}
     result["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     folders = [str(HERE.parent), str(RANKS), os.environ.get("PYTHONPATH")]
@@ -55,7 +55,7 @@ def mpirun_command(ranks: int, script: str, *arguments: str | Path) -> list[str 
 
 @pytest.fixture(params=["BP5", "BP4"])
 def engine(request: pytest.FixtureRequest) -> Any:
-    """A test that names an engine is run with each of those that write files."""
+    """Runs a test once for each engine that writes files."""
     return request.param
 
 
@@ -73,7 +73,7 @@ def program() -> Run:
 
 @pytest.fixture(scope="session")
 def python() -> Run:
-    """Runs Python code in a process of its own: python(code, arguments..., env=..., timeout=..., check=...)."""
+    """Runs Python code in a separate process: python(code, arguments..., env=..., timeout=..., check=...)."""
 
     def run_code(code: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
         return run([sys.executable, "-c", code, *arguments], **options)
@@ -93,8 +93,9 @@ def mpirun() -> Run:
 
 @pytest.fixture(scope="session")
 def require_right() -> Callable[[Path, int], int]:
-    """Reads all that ranks/faults.py has written, in a process of its own, by the Reader and by plain ADIOS2; returns
-    the steps, of which there have to be so many at least."""
+    """Checks what ranks/faults.py wrote, with the Reader and with plain ADIOS2, in a separate process.
+
+    Fails if anything is wrong or there are fewer than `steps` steps; returns how many there are."""
 
     def read(path: Path, steps: int) -> int:
         command = [sys.executable, RANKS / "faults.py", "check", path, str(steps)]
@@ -107,7 +108,7 @@ def require_right() -> Callable[[Path, int], int]:
 
 @pytest.fixture(scope="session")
 def bpls() -> str:
-    """The program."""
+    """The path of bpls."""
     path = shutil.which("bpls", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if path is None:
         pytest.skip("this ADIOS2 was installed without bpls")
@@ -116,7 +117,7 @@ def bpls() -> str:
 
 @pytest.fixture(scope="session")
 def shown_by_bpls(bpls: str) -> Callable[[Path, str, int], list[str]]:
-    """The values of a variable of so many dimensions at its first step, as bpls prints them."""
+    """shown_by_bpls(file, name, ndim): the values of a variable at its first step, as bpls prints them."""
 
     def shown(file: Path, name: str, ndim: int) -> list[str]:
         assert name in run([bpls, "--long", file]).stdout
@@ -130,7 +131,7 @@ def shown_by_bpls(bpls: str) -> Callable[[Path, str, int], list[str]]:
 
 @pytest.fixture
 def start_ranks() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a script of ranks/ and does not wait for it. What still runs after the test is killed."""
+    """Starts a script of ranks/ without waiting for it; kills it if it still runs after the test."""
     jobs: list[subprocess.Popen[str]] = []
 
     def start(ranks: int, script: str, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -141,13 +142,13 @@ def start_ranks() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     yield start
     for job in jobs:
-        with job:  # which closes its pipe, and waits for it
+        with job:  # closes its pipe and waits for it
             job.kill()
 
 
 @pytest.fixture(scope="session")
 def together() -> Callable[..., list[str]]:
-    """Waits for processes that run at the same time, and have to end well: together([...], timeout=...) -> outputs."""
+    """Waits for concurrent processes, which must all succeed: together([...], timeout=...) -> outputs."""
 
     def wait(processes: Sequence[subprocess.Popen[str]], timeout: float = 120) -> list[str]:
         try:
@@ -165,21 +166,21 @@ def together() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def adios2_prefix() -> Path:
-    """Where the ADIOS2 is that scripts/setup put into use."""
+    """Prefix of the ADIOS2 that scripts/setup chose."""
     pointed_at = Path(sys.prefix) / ".adios2-dir"  # left by scripts/setup with CUSZ_ADIOS2_DIR
     return Path(pointed_at.read_text(encoding="utf-8")) if pointed_at.is_file() else Path(sys.prefix)
 
 
 @pytest.fixture(scope="session")
 def programs(adios2_prefix: Path) -> Path:
-    """The folder with the compiled programs of programs/, built here if need be."""
+    """The folder with the compiled programs of programs/; builds them if necessary."""
     build = HERE.parents[1] / "build" / "operator-tests"
     prefixes = [os.environ.get("CMAKE_PREFIX_PATH", ""), sys.prefix, str(adios2_prefix)]
     configure = ["cmake", "-G", "Ninja", "-S", HERE / "programs", "-B", build, "-DCMAKE_CXX_FLAGS=-O1"]
     configure.append(f"-DCMAKE_PREFIX_PATH={';'.join(filter(None, prefixes))}")
     with locked(build):
         if run(configure, timeout=300, check=False).returncode != 0:
-            shutil.rmtree(build, ignore_errors=True)  # of a checkout or an ADIOS2 that has moved
+            shutil.rmtree(build, ignore_errors=True)  # the checkout or ADIOS2 may have moved
             run(configure, timeout=300)
         run(["cmake", "--build", build], timeout=600)
     return build
@@ -187,10 +188,10 @@ def programs(adios2_prefix: Path) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class PyPI:
-    """A package of PyPI, in a folder of its own.
+    """A PyPI package in its own folder.
 
     Attributes:
-        folder: where it was installed, without what it needs.
+        folder: where it was installed, without its dependencies.
         env: makes this Python import it.
     """
 
@@ -224,7 +225,7 @@ def from_pypi() -> Callable[[str], PyPI]:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """written(ranks): the folder with the files that ranks/write.py writes with so many ranks."""
+    """written(ranks): the folder with the files that ranks/write.py writes on that many ranks."""
 
     @functools.cache
     def write(ranks: int) -> Path:
@@ -256,11 +257,11 @@ def by_layer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, str], P
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A CUDA device, or what stands in for one, for the tests' programs in Python.
+    """A CUDA device, or an emulated one, for the tests' programs in Python.
 
     Attributes:
         runtime: the library with cudaMalloc and cudaMemcpy.
-        env: what a process needs in its environment besides.
+        env: additional environment variables that a process needs.
         is_simulated: whether it is the emulator of tests/simt, with the functions of emulator.hpp.
     """
 
@@ -270,7 +271,7 @@ class Device:
 
     @property
     def code(self) -> str:
-        """To be put in front of a program: on_device(array, device=0) is the address of a copy in a device's memory."""
+        """Prologue of a program: defines on_device(array, device=0), the address of a copy in device memory."""
         return f"""
 import ctypes
 runtime = ctypes.CDLL({self.runtime!r})
@@ -289,7 +290,7 @@ def on_device(array, device=0):
 
 @pytest.fixture(scope="session")
 def cuda() -> str:
-    """What the library can do here: "absent" (a build without CUDA), "no device" or "device"."""
+    """CUDA support here: "absent" (a build without CUDA), "no device" or "device"."""
     code = """
 import ctypes
 import cusz_core  # loads the library
@@ -302,7 +303,7 @@ print("absent" if not present else "device" if library.cusz_device_count(None) >
 
 @pytest.fixture(scope="session")
 def simulated_device(simt_build: Path, simt_environment: dict[str, str]) -> Device:
-    """A build of the compressor whose CUDA runtime runs kernels on the CPU. Its memory is hidden from the host."""
+    """A build of the compressor whose CUDA runtime runs kernels on the CPU. Device memory is hidden from the host."""
     env = {**simt_environment, "PYTHONPATH": os.pathsep.join([simt_environment["PYTHONPATH"], str(RANKS)])}
     return Device(str(simt_build / "lib" / "libcusz_core.so.0"), env, True)
 

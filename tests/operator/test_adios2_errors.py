@@ -1,4 +1,4 @@
-"""Whichever call of ADIOS2 fails, users get an error of this package, and the first one (adios2_calls.py)."""
+"""Whichever ADIOS2 call fails, users get an error of this package, and the first one (adios2_calls.py)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MESSAGE = "\x1b[1;36m[Thu Nov 26]\x1b[0m it fails"
 
 
 class Calls:
-    """Counts calls of ADIOS2, and lets one of them fail.
+    """Counts ADIOS2 calls, and makes one of them fail.
 
     Attributes:
-        made: so far, by their names.
+        made: names of the calls so far.
         failing: the number of the call that fails; None: none does.
     """
 
@@ -54,7 +54,7 @@ class Calls:
 
 
 class Spied:
-    """An object of ADIOS2, or the module, whose methods are counted."""
+    """Wraps an ADIOS2 object, or the module, to count its calls."""
 
     def __init__(self, calls: Calls, own: Any) -> None:
         self._calls, self._own = calls, own
@@ -76,10 +76,10 @@ class Spied:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     found = Calls()
-    statistics.problem()  # a trial, once in a process
+    statistics.problem()  # makes its trial now, because that runs once per process
     for module in (reader_input, inspection, writer):
         monkeypatch.setattr(module, "import_adios2", lambda: Spied(found, adios2))
-    monkeypatch.setattr(output, "keep_for_ever", lambda adios: None)  # ADIOS2 has not failed: its destructors work
+    monkeypatch.setattr(output, "keep_for_ever", lambda adios: None)  # ADIOS2 has not really failed: destructors work
     return found
 
 
@@ -97,7 +97,7 @@ def write(path: Path, engine: Any, *, append: bool = False) -> None:
 
 
 def other(path: Path, engine: str) -> None:
-    """A file that another program wrote: without block tables, and with a variable that only one step has."""
+    """Writes a file as another program would: without block tables, and with a variable in only one step."""
     x = support.smooth((40, 50), support.F32)
     with Program(path, engine) as out:
         out.io.define_attribute("title", "t")
@@ -122,7 +122,7 @@ def require_own(error: Exception | None, call: str) -> None:
 
 
 def beside(error: BaseException) -> str:
-    """What is told with an error that came later."""
+    """The notes and the context of an error."""
     return "; ".join([*getattr(error, "__notes__", ()), str(error.__context__)])
 
 

@@ -1,8 +1,8 @@
-"""ADIOS2's own gray-scott and heatTransfer, built as they are in its source distribution (scripts/adios2_examples).
+"""ADIOS2's own gray-scott and heatTransfer, built unchanged from its source distribution (scripts/adios2_examples).
 
-Their own configuration files gain operations, and another engine where that is tested; nothing else tells them of the
-operator. Both give the same bits whenever they run on the same number of ranks (gray-scott without noise), so that a
-run without the operator tells what every value of one with it has to be close to.
+Only their configuration files are changed: they gain operations, and another engine where that is tested. Both programs
+give the same bits whenever they run on the same number of ranks (gray-scott without noise), so that a run without the
+operator gives the expected values of a run with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Bounds = Mapping[str, Mapping[str, float]]  # by IO and variable
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A program of the examples, on so many ranks."""
+    """An example program, its number of ranks and its arguments."""
 
     ranks: int
     program: str
@@ -74,8 +74,8 @@ def examples(program: Callable, adios2_prefix: Path) -> Examples:
 def configure(
     shipped: Path, target: Path, bounds: Bounds, engine: Mapping[str, str] | None = None, **parameters: str
 ) -> None:
-    """Writes a configuration file that has operations besides. `engine` names that of some IOs; `parameters` are values
-    of parameters that are there."""
+    """Writes the shipped configuration file with operations added. `engine` names the engine of some IOs; `parameters`
+    replaces values of parameters that are already there."""
     tree = ElementTree.parse(shipped)
     for io in tree.iter("io"):
         name = io.get("name", "")
@@ -99,7 +99,7 @@ def read(file: Path) -> Fields:
 
 
 def require_same_from_reader(file: Path, fields: Fields) -> None:
-    """Of the Reader and of xarray, the same bits."""
+    """The Reader and xarray must return the same bits."""
     with cusz_operator.Reader(file) as run, xarray.open_dataset(file, engine="cusz") as data:
         assert set(run.variables) == set(fields)
         for name, steps in fields.items():
@@ -111,7 +111,7 @@ def require_same_from_reader(file: Path, fields: Fields) -> None:
 
 
 def check(original: list[np.ndarray], got: list[np.ndarray], eb: float = EB) -> None:
-    """Every value of every step keeps the bound; and steps have been compressed, unless without loss."""
+    """Every value of every step keeps the bound; and steps are compressed with loss, unless the bound is 0."""
     assert len(original) == len(got) > 0
     for x, y in zip(original, got, strict=True):
         assert support.violations(x, y, eb) == []
@@ -119,7 +119,7 @@ def check(original: list[np.ndarray], got: list[np.ndarray], eb: float = EB) -> 
 
 
 def check_blocks(file: Path, variables: str, steps: int, ranks: int, eb: float = EB) -> None:
-    """Each rank wrote one archive for each variable, which are named by letters, and step."""
+    """Each rank wrote one archive for each step and variable; variables are named by single letters."""
     blocks = [block for block in cusz_operator.inspect_bp(file) if block["operator"] == "cusz"]
     wanted = [(step, name, rank) for step in range(steps) for name in variables for rank in range(ranks)]
     assert [(block["step"], block["variable"], block["block"]) for block in blocks] == wanted
@@ -144,7 +144,7 @@ def gray_scott(
     parameters: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Job:
-    """Writes its files in the folder, where it will write gs.bp."""
+    """Writes its configuration to the folder, where the job will write gs.bp."""
     if bounds is None:
         bounds = {"SimulationOutput": {"U": EB, "V": EB}}
     shipped = examples.shipped("gray-scott/adios2.xml")
@@ -161,7 +161,7 @@ Output = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def gray_scott_output(examples: Examples, tmp_path_factory: pytest.TempPathFactory) -> Output:
-    """The file that it writes with these arguments of gray_scott."""
+    """The file that gray-scott writes with these arguments of gray_scott."""
     files: dict[str, Path] = {}
 
     def run(ranks: int, **arguments: Any) -> Path:
@@ -178,7 +178,7 @@ def gray_scott_output(examples: Examples, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def gray_scott_original(gray_scott_output: Output) -> Callable[[int], Fields]:
-    """What it writes without operator."""
+    """What gray-scott writes without the operator."""
     return lambda ranks: read(gray_scott_output(ranks, bounds={}))
 
 
@@ -203,7 +203,7 @@ def test_gray_scott(
 def test_gray_scott_continues_from_a_compressed_checkpoint(
     examples: Examples, gray_scott_original: Callable, tmp_path: Path
 ) -> None:
-    """Compressed without loss, that is: the run goes on as if it had never stopped."""
+    """Because it is compressed without loss, the run goes on as if it had never stopped."""
     bounds = {"SimulationOutput": {"U": EB, "V": EB}, "SimulationCheckpoint": {"U": 0.0, "V": 0.0}}
     saving = {"steps": 40, "checkpoint": True, "checkpoint_freq": 40}
     examples.run(tmp_path, gray_scott(examples, tmp_path, 4, bounds=bounds, **saving))
@@ -222,12 +222,12 @@ BINS = 40
 
 
 def pdf_calc(ranks: int, source: Path | str) -> Job:
-    """Writes histograms and copies of U and V to pdf.bp. Its configuration file is adios2.xml."""
+    """A job that writes histograms and copies of U and V to pdf.bp. Its configuration file is adios2.xml."""
     return Job(ranks, "gray-scott_pdf-calc", [source, "pdf.bp", BINS, "YES"])
 
 
 def histograms(field: np.ndarray, ranks: int) -> np.ndarray:
-    """Of every slice, between the extremes of the slices that a rank has."""
+    """Histograms of every slice, between the min and max of the slices of the same rank."""
     result = np.zeros((len(field), BINS))
     share = len(field) // ranks
     for rank in range(ranks):
@@ -242,7 +242,7 @@ def histograms(field: np.ndarray, ranks: int) -> np.ndarray:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_pdf_calc(ranks: int, engine: str, examples: Examples, gray_scott_output: Output, tmp_path: Path) -> None:
-    """It reads what is compressed, and compresses what it writes."""
+    """It reads compressed data, and compresses what it writes."""
     file = gray_scott_output(4, engine=engine)
     engines = {"SimulationOutput": engine, "PDFAnalysisOutput": engine}
     bounds = {"PDFAnalysisOutput": {"U": 1e-3, "V": 1e-3}}
@@ -257,7 +257,7 @@ def test_pdf_calc(ranks: int, engine: str, examples: Examples, gray_scott_output
     check_blocks(tmp_path / "pdf.bp", "UV", STEPS, ranks, 1e-3)
 
 
-#: gray-scott waits for pdf_calc, and leaves no step out.
+#: gray-scott waits for pdf_calc, and skips no step.
 STREAMED = {"RendezvousReaderCount": "1", "QueueFullPolicy": "Block"}
 
 
@@ -281,7 +281,7 @@ def test_gray_scott_streams_to_pdf_calc(
 def test_bp4_passes_other_cells_than_those_of_a_memory_selection(
     examples: Examples, gray_scott_output: Output, gray_scott_original: Callable, tmp_path: Path
 ) -> None:
-    """Without an operator it passes the right ones. With one, it is the cells that the array begins with."""
+    """Without an operator it passes the right ones. With one, it passes the first cells of the array."""
     original = gray_scott_original(1)
     without = read(gray_scott_output(1, engine="BP4", bounds={}, **FROM_GHOST_CELLS))
     saving = {"steps": 20, "checkpoint": True, "checkpoint_freq": 20}
@@ -298,7 +298,7 @@ def test_bp4_passes_other_cells_than_those_of_a_memory_selection(
 def test_sst_passes_no_cells_of_a_memory_selection(
     examples: Examples, gray_scott_original: Callable, tmp_path: Path
 ) -> None:
-    """The writer says so. A reader fails, or gets wrong values: ADIOS2 has put raw cells over the first block."""
+    """The writer says so. A reader fails or gets wrong values, because ADIOS2 puts raw cells over the first block."""
     writing = gray_scott(examples, tmp_path, 4, engine="SST", parameters=STREAMED, **FROM_GHOST_CELLS)
     done = examples.run(tmp_path, writing, pdf_calc(1, "gs.bp"), check=False)
     lost = (
@@ -328,7 +328,7 @@ HEAT_STEPS = 4  # the first is the initial state
 
 
 def heat_transfer(examples: Examples, folder: Path, ranks: int, engine: str, bounds: Bounds | None = None) -> Job:
-    """Writes its configuration file in the folder, where it will write T to heat.bp."""
+    """Writes its configuration file to the folder, where the job will write T to heat.bp."""
     if bounds is None:
         bounds = {"writer": {"T": EB}}
     configure(examples.shipped(f"heatTransfer/heat_{engine.lower()}.xml"), folder / "heat.xml", bounds)
@@ -336,13 +336,13 @@ def heat_transfer(examples: Examples, folder: Path, ranks: int, engine: str, bou
 
 
 def heat_read(ranks: int, source: Path | str, engine: str) -> Job:
-    """Writes T and its change since the step before, dT, to read.bp. Its configuration file is heat.xml."""
+    """A job that writes T and its change since the last step, dT, to read.bp. Its configuration file is heat.xml."""
     return Job(ranks, "heatTransferRead", ["heat.xml", source, "read.bp", *GRIDS[ranks], engine])
 
 
 @pytest.fixture(scope="session")
 def heat_output(examples: Examples, tmp_path_factory: pytest.TempPathFactory) -> Output:
-    """The file that it writes with these arguments of heat_transfer."""
+    """The file that heatTransfer writes with these arguments of heat_transfer."""
     files: dict[str, Path] = {}
 
     def run(ranks: int, engine: str = "BP5", **arguments: Any) -> Path:
@@ -358,7 +358,7 @@ def heat_output(examples: Examples, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def check_heat_read(read_by_it: list[np.ndarray], file: Path) -> None:
-    """What the reader wrote is what it read."""
+    """The reader wrote what it read, and its changes."""
     got = read(file)
     assert len(read_by_it) == len(got["T"]) == HEAT_STEPS
     for step, field in enumerate(read_by_it):
@@ -378,7 +378,7 @@ def test_heat_transfer(ranks: int, engine: str, heat_output: Output) -> None:
 def test_heat_transfers_reader(
     ranks: int, engine: str, examples: Examples, heat_output: Output, tmp_path: Path
 ) -> None:
-    """It reads what is compressed, and compresses what it writes, without loss."""
+    """It reads compressed data, and compresses what it writes without loss."""
     file = heat_output(4, engine)
     heat_transfer(examples, tmp_path, 1, engine, {"readerOutput": {"T": 0.0, "dT": 0.0}})
     done = examples.run(tmp_path, heat_read(ranks, file, engine))
@@ -415,7 +415,7 @@ def test_bpcmp_sees_no_difference_above_the_bound(
 def test_reorganize_keeps_the_values(
     ranks: int, engine: str, adios2_prefix: Path, heat_output: Output, program: Callable, tmp_path: Path
 ) -> None:
-    """From BP5 it takes the operator over, but not its bound: the plugin stores what was decoded as it is."""
+    """From BP5 it takes over the operator, but not its bound: the plugin stores the decoded values raw."""
     file, copy = heat_output(4, engine), tmp_path / "copy.bp"
     command = ["mpirun", "-n", "2", "adios2_reorganize_mpi"] if ranks > 1 else ["adios2_reorganize"]
     command[-1] = str(adios2_prefix / "bin" / command[-1])

@@ -1,4 +1,4 @@
-"""What ranks agree on (agreement.py, together.py), with ranks that are threads of this process, or without any."""
+"""What ranks agree on (agreement.py, together.py); ranks are threads of this process, or are not needed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def block(name: str = "U", start: int = 0, count: int = 10, range: Any = UNKNOWN
 
 
 class _Meeting:
-    """What ranks that are threads have in common."""
+    """State shared by ranks that are threads."""
 
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=30)
@@ -55,7 +55,7 @@ class _Meeting:
 
 
 class Threads(Ranks):
-    """Ranks that are threads. They notice if one of them does not do what the others do."""
+    """Ranks that are threads. They notice if one of them deviates from the others."""
 
     def __init__(self, meeting: _Meeting, rank: int) -> None:
         super().__init__(None)
@@ -78,7 +78,7 @@ class Threads(Ranks):
 
     def merged(self, make: Callable[[], Any], merge: Callable[[Any, Any], Any], where: str) -> Any:
         every = self._all("merged", make())
-        random.Random(len(every)).shuffle(every)  # whatever the order is
+        random.Random(len(every)).shuffle(every)  # the order must not matter
         while len(every) > 1:
             every.append(merge(every.pop(0), every.pop(0)))
         return every[0]
@@ -112,7 +112,7 @@ class Threads(Ranks):
 
 
 def in_ranks(n: int, work: Callable[[Ranks], Any]) -> list[Any]:
-    """What ranks return, or the errors that they raise."""
+    """Runs `work` on n ranks; returns what each returns, or the error that it raises."""
     meeting = _Meeting(n)
     found: list[Any] = [None] * n
 
@@ -140,7 +140,7 @@ def report_of(blocks: Sequence[Block], *values: Value) -> Report:
 
 
 def steps(*each: Sequence[Report | Exception], known: dict[str, str] | None = None) -> list[Agreed]:
-    """What ranks agree on in steps, the reports of every rank for each; the same on all ranks, or this raises."""
+    """What ranks agree on in each step, given the reports of all ranks. It must be the same on all ranks."""
 
     def work(ranks: Ranks) -> list[Agreed | cusz_core.CuszError]:
         all_ranks = Together(ranks)
@@ -194,7 +194,7 @@ def refused(*ranks: list[Block], **options: Any) -> str:
     eb=st.sampled_from([0.0, 1e-6, 1e-3, 0.5]),
 )
 def test_a_relative_bound_is_that_of_the_whole_variable(values: list[float], cuts: list[int], eb: float) -> None:
-    """However it is cut into blocks and dealt out to ranks, empty blocks and ranks without any included."""
+    """However the variable is cut into blocks and distributed, even with empty blocks and ranks without any."""
     whole = np.array(values, np.float32)
     parameters = Parameters(eb, "rel", fill=1e20)
     edges = [0, *sorted(min(cut, whole.size) for cut in cuts), whole.size]
@@ -285,7 +285,7 @@ def test_overlaps_are_looked_for_where_blocks_have_moved(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(overlaps, "first_pair", first_pair)
     first = [report_of([block(parameters=REL), block("V")]), report_of([block(start=10, parameters=REL)])]
-    u0, v0, u1 = (0, 0, 1, 10), (1, 0, 2, 10), (0, 10, 1, 20)  # variable, start, and where they end
+    u0, v0, u1 = (0, 0, 1, 10), (1, 0, 2, 10), (0, 10, 1, 20)  # start and end; the first axis is the variable
     for other, expected in (
         ([[block(parameters=REL), block("V")], [block(start=10, parameters=REL)]], []),  # the same
         ([[block(), block("V")], [block(start=10)]], []),  # other settings
@@ -304,7 +304,7 @@ def test_overlaps_are_looked_for_where_blocks_have_moved(monkeypatch: pytest.Mon
     boxes=st.lists(st.tuples(*[st.integers(0, 9)] * 2, *[st.integers(0, 3)] * 2), min_size=0, max_size=40),
 )
 def test_overlaps_are_found_by_any_number_of_ranks(n: int, boxes: list[tuple[int, int, int, int]]) -> None:
-    """In two dimensions, of two variables, one after the other."""
+    """In two dimensions, with boxes of two variables in turn."""
     told: list[list[Block]] = [[] for _ in range(n)]
     covered: list[tuple[int, int, int]] = []
     for i, (x, y, width, height) in enumerate(boxes):
@@ -319,7 +319,7 @@ def test_overlaps_are_found_by_any_number_of_ranks(n: int, boxes: list[tuple[int
 
 
 def test_no_rank_sees_all_blocks() -> None:
-    """64 ranks with 16 blocks each, as they lie in a cube: none has many more than its own."""
+    """64 ranks with 16 random blocks each of a regular grid: no rank holds many more blocks than its own."""
     n, each = 64, 16
     order = np.random.default_rng(0).permutation(n * each)
     places = np.array([*np.ndindex(16, 8, 8)])[order].reshape(n, each, 3)
@@ -346,7 +346,7 @@ def test_no_rank_sees_all_blocks() -> None:
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 @pytest.mark.parametrize("spoil", ["_sampled", "sides", "first_overlap"])
 def test_a_rank_that_fails_while_overlaps_are_looked_for(n: int, spoil: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others get its error, and do not wait for it."""
+    """The others get its error instead of waiting for it."""
     wrong = threading.local()
     plain = getattr(overlaps, spoil)
 
@@ -393,7 +393,7 @@ def test_a_range_that_one_rank_does_not_know() -> None:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What rank 0 has exchanged with others, as it does so."""
+    """A list that records the exchanges of rank 0 as they happen."""
     done: list[str] = []
     for name in ("_all", "send"):
         plain = getattr(Threads, name)
@@ -426,7 +426,7 @@ def test_a_step_like_the_one_before_takes_one_reduction(monkeypatch: pytest.Monk
 
 
 def test_values_may_come_and_go() -> None:
-    """From any ranks: what is stored is that of the first one."""
+    """Any ranks may put them; the value of the first rank is stored."""
 
     def value(name: str, of: Any) -> Value:
         return Value(name, of if isinstance(of, str) else np.float64(of))
@@ -543,7 +543,7 @@ def rows(rank: int, *sizes: int) -> NDArray[np.float64]:
     return blocktable.rows_of(made)
 
 
-#: Of three ranks.
+#: The rows of three ranks; BLOCKS has the blocks themselves.
 PARTS = [{"U": rows(0, 10, 20), "V": rows(0, 1)}, {}, {"V": rows(2, 2), "U": rows(2, 30)}]
 BLOCKS = [[block(), block(start=10), block("V")], [], [block("V", start=10), block(start=20)]]
 

@@ -1,7 +1,7 @@
-"""Arrays that have no values at some steps: what is written reads back, or is refused before it is written.
+"""Arrays without values at some steps: what is written reads back, or is refused before it is written.
 
-BP4 marks a block whose extents are all 0 as it marks a single value; its reader then shows the shape of another step,
-or, if it is a variable's first block, takes all for single values, and gives neither their values nor an error.
+BP4 marks a block whose extents are all 0 like a single value. Its reader then shows the shape of another step, or, if
+that is the variable's first block, takes all blocks for single values, and returns neither their values nor an error.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ CANNOT = pytest.raises(cusz_core.CuszError, match=r"ADIOS2 cannot read 'x'.*its 
 @BY_SHAPES
 @pytest.mark.parametrize("eb", [None, 0.0], ids=["plain", "compressed"])
 def test_another_program(engine: str, shapes: list[tuple[int, ...]], eb: float | None, tmp_path: Path) -> None:
-    """What ADIOS2 cannot read is an error, and no other variable's."""
+    """What ADIOS2 cannot read is an error, which does not affect other variables."""
     with Program(tmp_path / "run.bp", engine) as out:
         for step, shape in enumerate(shapes):
             with out.step():
@@ -96,7 +96,7 @@ def test_another_program(engine: str, shapes: list[tuple[int, ...]], eb: float |
             if is_lost and any(shape):
                 with CANNOT:
                     run[step].read("x")
-            elif engine == "BP4" and not any(shape):  # which does not tell how many axes there are
+            elif engine == "BP4" and not any(shape):  # BP4 does not show how many axes there are
                 assert run[step].read("x").size == 0
                 assert not any(run[step].shape("x"))
             else:

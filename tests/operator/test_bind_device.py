@@ -1,4 +1,4 @@
-"""Which rank gets which device, where there are none and where there are some."""
+"""Which rank gets which device, if there are any."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_notice_where_ranks_share(launched: pytest.MonkeyPatch, capsys: pytest
 
 # ------------------------------------------------------------------------------------------ cusz devices --mpi
 
-#: The command where every rank sees two devices.
+#: The command line, as if every rank saw two devices.
 PRETEND = Path(__file__).parent / "ranks" / "two_devices.py"
 
 

@@ -1,6 +1,6 @@
 """BP4 does not ask how much room an archive needs. For a Put in mode Sync it reserves the block's raw size and its own
-estimate of what it writes beside it, in which the beginning of a step is missing: what is left over depends on names
-and dimensions, and where the block is the first of a step may be less than the head of an archive."""
+estimate of the metadata around it, which omits the beginning of a step. The remaining room depends on names and
+dimensions, and for the first block of a step it may be less than the head of an archive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = [1, 3, 7, 50, 100, 201, 500, 1000, 4100, 9000]
 def write(
     path: Path, sizes: list[int], ndim: int, mode: Any, dtype: Any = np.float32, name: str = "io", statistics: int = 1
 ) -> list[np.ndarray]:
-    """One block of random values a step, each with as much room as BP4 leaves it."""
+    """Writes one block of random values per step, each with only the room that BP4 leaves."""
     fields = [support.random_bits((*(1,) * (ndim - 1), n), np.dtype(dtype), seed=i) for i, n in enumerate(sizes)]
     with Program(path, "BP4", io=name, StatsLevel=str(statistics)) as out:
         out.how = mode
@@ -35,7 +35,7 @@ def write(
 
 
 def written(path: Path, x: np.ndarray, eb: float, mode: Any = "abs", **options: Any) -> Any:
-    """A step of one block; what is known of it."""
+    """Writes a step of one block; returns its description."""
     with Program(path, "BP4", io="o") as out, out.step():
         out.put("x", x, eb=eb, mode=mode, **options)
     (block,) = cz.inspect_bp(path)
@@ -64,7 +64,7 @@ def test_incompressible_blocks_of_growing_size(
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
 def test_blocks_that_cannot_be_read(dtype: Any, tmp_path: Path) -> None:
-    """They are lost, in as little room."""
+    """They are stored as lost, in as little room."""
     path, unreadable = tmp_path / "run.bp", 4096
     with Program(path, "BP4", io="OutputOfSimu", StatsLevel="0") as out:
         for size in SIZES:
@@ -105,12 +105,12 @@ def test_damaged_bytes_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_writer(engine: Any, dtype: Any, tmp_path: Path) -> None:
-    """Blocks larger than those of the step before, empty ones first, and arrays without any value."""
+    """Blocks that are larger at each step, after an empty block, and arrays without values."""
     fields = [support.random_bits((size, 7), np.dtype(dtype), seed=size) for size in SIZES]
     with cz.Writer(tmp_path / "run.bp", eb=0.0, engine=engine) as out:
         for field in fields:
             with out.step():
-                if engine == "BP5":  # BP4 cannot begin with it
+                if engine == "BP5":  # BP4 refuses it as the first block of a variable
                     out.put("none", np.zeros(0, dtype))
                 out.put("x", field[:0], field.shape)
                 out.put("x", field)
@@ -124,7 +124,7 @@ def test_a_writer(engine: Any, dtype: Any, tmp_path: Path) -> None:
 
 
 def test_archives_of_nearly_the_raw_size(tmp_path: Path) -> None:
-    """Those that are larger than raw by more than 8 bytes, and smaller than raw + 48."""
+    """Archives larger than raw + 8 bytes and smaller than raw + 48 bytes."""
     n = 20000
     noise = (2.0 ** (support.integers(n, -20000, 20000) / 1000)).astype(support.F32)
 
@@ -133,7 +133,7 @@ def test_archives_of_nearly_the_raw_size(tmp_path: Path) -> None:
         x[:n_ones] = 1
         return len(cusz_core.compress(x, 1e-6, "pw_rel", predictor="lorenzo")) - x.nbytes
 
-    low, high = 0, n  # stored raw, and not
+    low, high = 0, n  # the first is stored raw, the second is not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if excess(middle) == 48 else (low, middle)

@@ -108,7 +108,7 @@ def test_a_plugin_of_somebody_else_is_told(tmp_path: Path, program: Callable, mo
 
 
 def test_the_environment_is_that_of_the_shell(program: Callable) -> None:
-    """And not what importing cusz_operator makes of it."""
+    """It is not the one that importing cusz_operator changes."""
     command = [sys.executable, "-m", "cusz_core", "check", Path(__file__).parents[2] / "apps" / "heat_xml.xml"]
     assert "no problems found" in program(command).stdout
     done = program(command, env={"ADIOS2_PLUGIN_PATH": None}, check=False)
@@ -143,7 +143,7 @@ def test_an_operator_that_is_defined_once(tmp_path: Path) -> None:
 
 
 def write_numbered(path: Path, configuration: Path, dtype: str, n: int = 5000) -> None:
-    """T, alone and of levels, by a program with a configuration file."""
+    """A program with a configuration file writes T, alone and in levels."""
     with Program(path, None, io="simulation", configuration=configuration) as out, out.step():
         for name in ("T", "level0/T", "level2/T", "T/level"):
             out.put(name, np.linspace(0, 1, n).astype(dtype))
@@ -164,7 +164,7 @@ def test_an_operation_without_a_bound_is_for_integers(dtype: str, tmp_path: Path
 
 
 def test_variables_like_those_of_the_configuration(tmp_path: Path) -> None:
-    """Levels that a run has only later; ADIOS2 takes no wildcards."""
+    """Levels may appear only later in a run; ADIOS2 accepts no wildcards."""
     text = config(VARIABLE.replace('"T"', '"level0/T"'))
     checked(text, tmp_path)
     write_numbered(tmp_path / "run.bp", tmp_path / "adios2.xml", "float64")
@@ -184,7 +184,7 @@ def test_variables_like_those_of_the_configuration(tmp_path: Path) -> None:
     )
     checked(text, tmp_path)
     report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
-    # level0/T is like level3/T, and not in the configuration, so that this may be a misspelt name.
+    # level0/T resembles level3/T and is not in the configuration, so the latter may be a misspelling.
     assert [problem.split("'")[1] for problem in report.problems] == ["level3/T", "levels/T", "level2/T"]
     checked(config("".join(compressed(f"level{level}/T") for level in (0, 2, 3))), tmp_path)
     report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
@@ -193,7 +193,7 @@ def test_variables_like_those_of_the_configuration(tmp_path: Path) -> None:
 
 
 def test_what_is_not_compressed_beside_what_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Integers and small variables are worth no warning, nor is a configuration without operations."""
+    """There is no warning about integers, small variables, or a configuration without operations."""
 
     def found(inside: str, name: str, dtype: str = "float32", n: int = 5000) -> cusz_operator.Report:
         checked(config(inside), tmp_path)
@@ -224,8 +224,8 @@ with Program(sys.argv[2], None, io="simulation", configuration=sys.argv[1]) as o
     out.put("T", np.linspace(0, 1, 5000))
 """
 
-# A configuration, what check says of it, and what it does to the application above: it is refused by an exception, the
-# process is ended, or it is ignored (T is not compressed as it should be).
+# A configuration, what check says about it, and what ADIOS2 makes of it in the application above: it refuses it with an
+# exception, ends the process, or ignores the mistake (T is not compressed as intended).
 MISTAKES = {
     "not_xml": ("<adios-config>", "not well-formed XML: no element found", "refused"),
     "root": ("<adios></adios>", "ADIOS2 reads only <adios-config>", "ignored"),
@@ -283,7 +283,7 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
     output = tmp_path / "out.bp"
     done = program([sys.executable, "-c", APPLICATION, tmp_path / "adios2.xml", output], check=False)
     assert outcome == ("ended" if done.returncode < 0 else "refused" if done.returncode else "ignored"), done.stderr
-    if outcome == "ignored" and name != "inline":  # which writes no file
+    if outcome == "ignored" and name != "inline":  # Inline writes no file
         (block,) = cusz_operator.inspect_bp(output)
         assert block.get("eb", 0) == 0
 
@@ -425,7 +425,7 @@ FIELD = support.smooth((40, 50), support.F32)
 
 
 def write(path: Path, config_file: Path | None, engine: str | None = None) -> None:
-    """A run of a program: T, U and noise as floats, n as integers, a single value, and nothing, at two steps."""
+    """A program writes T, U and noise as floats, n as integers, a single value and an empty array, at two steps."""
     noise = 1e6 * np.random.default_rng(0).standard_normal(500).astype(np.float32)
     arrays = {"T": FIELD, "U": FIELD.astype(np.float64), "noise": noise, "n": np.arange(30), "nothing": FIELD[:0]}
     with Program(path, engine, io="simulation", configuration=config_file) as out:
@@ -465,7 +465,7 @@ def test_a_run_that_is_as_it_should_be(engine: str, tmp_path: Path) -> None:
 
 
 def test_what_a_configuration_asks_for_in_vain(engine: str, tmp_path: Path) -> None:
-    """Names that are nearly right, types that are not compressed, and values that cannot be."""
+    """Names that are nearly right, and values that cannot be compressed."""
     xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
     names = ["t", "U ", "noise", "n", "T"]
     variables = "".join(map(compressed, names))
@@ -482,7 +482,7 @@ def test_what_a_configuration_asks_for_in_vain(engine: str, tmp_path: Path) -> N
 
 
 def test_an_operation_for_one_value_of_each_rank(engine: str, tmp_path: Path) -> None:
-    """ADIOS2 reads it as a global array with a block of one value for each."""
+    """ADIOS2 reads it as a global array with one block of one value per rank."""
     xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
     xml.write_text(config(f'<engine type="{engine}"/>' + compressed("own")), encoding="utf-8")
     with Program(run, None, io="simulation", configuration=xml) as out, out.step():
@@ -506,7 +506,7 @@ def test_an_operation_for_a_single_value(engine: str, tmp_path: Path) -> None:
 
 
 def test_a_run_without_the_configuration_that_is_shown(tmp_path: Path) -> None:
-    """The program passes another name to DeclareIO than the configuration has."""
+    """The program passes a name to DeclareIO that is not in the configuration."""
     xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
     xml.write_text(config(VARIABLE).replace("simulation", "Simulation"), encoding="utf-8")
     write(run, xml)
@@ -518,7 +518,7 @@ def test_a_run_without_the_configuration_that_is_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
 def test_a_file_that_a_run_with_another_configuration_appends_to(engine_type: str, tmp_path: Path) -> None:
-    """In BP5, steps that differ in whether a variable has an operation make readers crash or wait for ever."""
+    """In BP5, readers crash or wait for ever if a variable has an operation in only some of the steps."""
     before, xml, run = tmp_path / "before.xml", tmp_path / "adios2.xml", tmp_path / "run.bp"
     engine = f'<engine type="{engine_type}"/>'
     integers = VARIABLE.replace('"T"', '"n"').replace(BOUND, "")
@@ -546,7 +546,7 @@ def test_a_file_that_a_run_with_another_configuration_appends_to(engine_type: st
 
 @pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
 def test_a_file_that_another_engine_would_append_to(engine_type: str, tmp_path: Path) -> None:
-    """BP4 makes one of BP5 unreadable; BP5 refuses, and leaves a file by which the other is taken for its own."""
+    """BP4 makes a BP5 file unreadable; BP5 refuses, but leaves a file behind that makes a BP4 file look like BP5."""
     xml, run, other = tmp_path / "adios2.xml", tmp_path / "run.bp", {"BP5": "BP4", "BP4": "BP5"}[engine_type]
     write(run, None, engine_type)
     xml.write_text(config(f'<engine type="{other.lower()}"/>{VARIABLE}'), encoding="utf-8")
@@ -585,14 +585,14 @@ def test_a_file_that_is_appended_to_with_another_statslevel(level: str, tmp_path
         f"{run}: if a run with this configuration appends to it, readers crash: it has {has}statistics, and the "
         f"configuration has StatsLevel {1 - int(level)}"
     )
-    configured("")  # the program may say it
+    configured("")  # the program may set it
     assert not any("StatsLevel" in warning for warning in cusz_operator.check(run, xml).warnings)
 
 
 @pytest.mark.parametrize("shape", [(40, 90), ()])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_packed_integers_of_8_bits(dtype: str, shape: tuple[int, ...], engine: str, tmp_path: Path) -> None:
-    """ADIOS2's interface to Python cannot tell the blocks, where they have values that are no characters."""
+    """ADIOS2's Python interface cannot list the blocks if their values are not valid characters."""
     xml = tmp_path / "adios2.xml"
     xml.write_text(config(f'<engine type="{engine}"/>' + compressed("mask").replace(BOUND, "")), encoding="utf-8")
     mask = (200 + np.arange(40 * 30).reshape(40, 30) // 300).astype(dtype)

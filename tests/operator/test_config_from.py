@@ -1,4 +1,4 @@
-"""`cusz config --from`: a configuration from what is in an uncompressed run."""
+"""`cusz config --from`: proposes a configuration from an uncompressed run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(
     stats: int = 1,
     configuration: Path | None = None,
 ) -> None:
-    """A run of a program: arrays are written as two blocks along their first axis, lists of arrays as local arrays."""
+    """Writes a run as a program would: arrays in two blocks along their first axis, lists of arrays as local arrays."""
     given = {"configuration": configuration, "StatsLevel": str(stats)}
     with Program(path, engine_type, io="SimulationOutput", **given) as out:
         for step in steps:
@@ -98,7 +98,7 @@ def by_name(path: Path, *names: str, **options: Any) -> dict[str, SampledVariabl
 
 
 def test_a_bound_for_every_variable(run_bp: Path, config: Callable, tmp_path: Path) -> None:
-    """1e-4 of the value range, rounded down to two digits; what is printed otherwise does not get into the file."""
+    """1e-4 of the value range, rounded down to two digits; other output does not get into the file."""
     code, out, err = config(run_bp, "--format", "xml")
     assert code == 0
     ranges = {"T": 4 * np.ptp(T.astype(F64)), "V": np.ptp(V), "particles/x": np.ptp(all_kinds()[0]["particles/x"][1])}
@@ -121,7 +121,7 @@ def test_a_bound_for_every_variable(run_bp: Path, config: Callable, tmp_path: Pa
 
 
 def test_what_is_estimated_comes_true(run_bp: Path, config: Callable, tmp_path: Path) -> None:
-    """The program, run again with the configuration, gets the ratios that were printed."""
+    """Running the program again with the configuration gives the ratios that were printed."""
     engine = "BP4" if "BP4" in str(run_bp) else "BP5"
     _code, out, _err = config(run_bp, "--format", "xml", "--engine", engine)
     xml = tmp_path / "adios2.xml"
@@ -136,7 +136,7 @@ def test_what_is_estimated_comes_true(run_bp: Path, config: Callable, tmp_path: 
 
 @pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan, 1e20])
 def test_a_value_that_is_no_number_at_a_step_that_is_not_sampled(value: float, tmp_path: Path) -> None:
-    """ADIOS2's statistics are of no use then."""
+    """ADIOS2's statistics are useless then."""
     with Program(tmp_path / "run.bp") as out:
         for n in range(10):
             field = T.copy()
@@ -271,7 +271,7 @@ def test_one_value_everywhere(engine: str, config: Callable, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def boxes() -> list[dict[str, list[NDArray[Any]]]]:
-    """Five steps of an AMR code: boxes of 16^3 and 32^3 values, which move. The density has many decades."""
+    """Five steps of an AMR code: moving boxes of 16^3 and 32^3 values. The density spans many decades."""
     large = {name: support.smooth((96, 96, 96), F64, seed) for seed, name in enumerate(("rho", "u"))}
     noise = support.integers(96**3, -1000, 1000, 5).reshape(96, 96, 96) / 1e4
     large["rho"] = np.exp(6 * large["rho"] + noise - 60).astype(F32)
@@ -288,7 +288,7 @@ def boxes() -> list[dict[str, list[NDArray[Any]]]]:
 def test_estimates_of_small_blocks_come_true(
     boxes: list[dict[str, list[NDArray[Any]]]], engine: str, predictor: str, tmp_path: Path
 ) -> None:
-    """They are compressed as the plugin does it: whole, by themselves."""
+    """Each block is compressed whole and separately, as by the plugin."""
     write(tmp_path / "run.bp", engine, boxes)
     options: Any = {"predictor": predictor}
     for name, variable in by_name(tmp_path / "run.bp", **options).items():
@@ -305,7 +305,7 @@ def test_estimates_of_small_blocks_come_true(
 def test_undershoots_and_peaks_do_not_hide_a_density(
     boxes: list[dict[str, list[NDArray[Any]]]], config: Callable, tmp_path: Path
 ) -> None:
-    """A few negative values, and a densest cell that is the same at every step."""
+    """Undershoots are a few negative values; the peak is one cell with the same value at every step."""
     undershot = [{"rho": [x.copy() for x in step["rho"]]} for step in boxes]
     undershot[0]["rho"][0].flat[:3] *= -1e-3
     peaked = [{"rho": [x.copy() for x in step["rho"]]} for step in boxes]
@@ -321,7 +321,7 @@ def test_undershoots_and_peaks_do_not_hide_a_density(
 def test_values_of_many_decades_get_a_bound_of_each(
     boxes: list[dict[str, list[NDArray[Any]]]], engine: str, config: Callable, tmp_path: Path
 ) -> None:
-    """A bound of 1e-4 of the range would make zeros of most of them."""
+    """A bound of 1e-4 of the range would turn most of them into zeros."""
     write(tmp_path / "run.bp", engine, [{**step, "minus": [-x for x in step["rho"]]} for step in boxes])
     _code, out, err = config(tmp_path / "run.bp", "--format", "xml")
     found = {}
@@ -351,7 +351,7 @@ def test_names_with_ranges_of_numbers(engine: str, config: Callable, tmp_path: P
 
 @pytest.mark.parametrize("given", [(), ("--eb", "0.5")], ids=str)
 def test_levels_that_the_run_did_not_reach(given: tuple[str, ...], config: Callable, tmp_path: Path) -> None:
-    """Have what the last one has. What differs in more than numbers is an error."""
+    """They get the bound of the last level. A name that differs in more than its numbers is an error."""
     write(tmp_path / "run.bp", "BP5", [{f"level{n}/{name}": V * 4**n for n in range(2) for name in ("rho", "p")}])
     names = ["--variable", "level{0..3}/{p,rho}", "--format", "xml", *given]
     code, out, _err = config(tmp_path / "run.bp", *names)
@@ -382,7 +382,7 @@ def test_wildcards_are_for_what_a_run_has(config: Callable, tmp_path: Path, caps
 
 @pytest.mark.parametrize("has_run", [False, True])
 def test_which_bound_a_variable_gets(has_run: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That of its own name, or of the first pattern that stands for it: once, as ADIOS2 takes the first of several."""
+    """That of its own name, or of the first pattern that matches. It is listed once, because ADIOS2 takes the first."""
     write(tmp_path / "run.bp", "BP5", [dict.fromkeys(("level0/rho", "level1/rho", "a1", "a[1]"), V)])
 
     def configured(*patterns: str) -> tuple[int, str, str]:
@@ -403,7 +403,7 @@ def test_which_bound_a_variable_gets(has_run: bool, tmp_path: Path, capsys: pyte
     if has_run:
         assert bounds_of(configured("a[1]", "a*")[1]) == {"a[1]": 1, "a1": 2}
         found = bounds_of(configured("level{0..1}/rho", "level{0..3}/rho")[1])
-        assert found == {f"level{n}/rho": 1.0 + (n > 1) for n in range(4)}  # also those that the run does not have
+        assert found == {f"level{n}/rho": 1.0 + (n > 1) for n in range(4)}  # even levels that the run does not have
     assert fails(configured("level{0..1}/rho", "a1", "level{0,1}/rho"), 2, r"rho has no effect: of patterns that fit a")
     assert fails(configured("a1", "a1"), 2, "--variable a1 is given twice")
 
@@ -422,7 +422,7 @@ def test_names_with_ranges_of_numbers_and_no_run(capsys: pytest.CaptureFixture[s
 
 
 def test_integers_are_packed(engine: str, config: Callable, tmp_path: Path) -> None:
-    """Exactly, without a bound; not where it saves nothing. What is estimated comes true."""
+    """They are packed exactly, without a bound, unless that saves nothing. Estimates come true."""
     mask = (np.indices((60, 70, 40))[0] // 17).astype(np.uint8)
     ids = [support.integers(5000 + n, 0, 1 << 40, n) * 2 for n in range(3)]
     noise = support.random_bits((4000,), F64).view(np.int64)
@@ -446,7 +446,7 @@ def test_integers_are_packed(engine: str, config: Callable, tmp_path: Path) -> N
 
 
 def test_statistics_of_blocks_without_values_do_not_count(engine: str, dtype: np.dtype, tmp_path: Path) -> None:
-    """BP5 has the limits of the type for them, BP4 has 0."""
+    """BP5 stores the limits of the type for them, BP4 stores 0."""
     x = (1e6 * (1 + np.arange(9000) / 9000)).astype(dtype)
     steps: list[dict[str, Any]] = [{"x": [x[:4000], x[4000:], x[:0]]} for _ in range(4)]
     write(tmp_path / "run.bp", engine, steps)
@@ -457,7 +457,7 @@ def test_statistics_of_blocks_without_values_do_not_count(engine: str, dtype: np
 
 
 def test_blocks_that_adios2_cannot_list(engine: str, tmp_path: Path) -> None:
-    """It cannot tell minimum and maximum of such integers in Python, and so not where blocks are, either."""
+    """In Python, it cannot return the minimum and maximum of such integers, and hence no list of blocks."""
     mask = (np.indices((60, 70, 40))[0] // 17 + 190).astype(np.uint8)
     with Program(tmp_path / "run.bp", engine) as out:
         for rows in (60, 50):
@@ -502,7 +502,7 @@ def test_samples_are_values_of_the_run(run_bp: Path, predictor: str) -> None:
 
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 4, 9])
 def test_steps_that_are_looked_at(engine: str, n_steps: int, tmp_path: Path) -> None:
-    """Up to three, spread over the run, and in each of them all blocks."""
+    """Up to three steps, spread over the run, and all blocks of each."""
     steps = [{"x": np.repeat(10.0 * step + np.arange(2), 3000)} for step in range(n_steps)]
     write(tmp_path / "run.bp", engine, steps)
     (variable,) = sampled_variables(tmp_path / "run.bp")
@@ -511,7 +511,7 @@ def test_steps_that_are_looked_at(engine: str, n_steps: int, tmp_path: Path) -> 
 
 
 def test_boxes_are_those_of_the_field(engine: str, tmp_path: Path) -> None:
-    """Wherever a box lies, its values lie as they do in the field."""
+    """Wherever a box lies, its values are arranged as in the field."""
     x = np.arange(90 * 100 * 130, dtype=F64).reshape(90, 100, 130)
     write(tmp_path / "run.bp", engine, [{"x": x}])
     (variable,) = sampled_variables(tmp_path / "run.bp", predictor="lorenzo")
@@ -526,7 +526,7 @@ def test_boxes_are_those_of_the_field(engine: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stats", [0, 1])
 def test_value_ranges(engine: str, stats: int, tmp_path: Path) -> None:
-    """ADIOS2's statistics are used where they are there and can be right."""
+    """ADIOS2's statistics are used if they exist and can be right."""
     holes, infinite = V.copy(), V.copy()
     holes[0, 0] = np.nan
     infinite[75, 0] = np.inf
@@ -541,7 +541,7 @@ def test_value_ranges(engine: str, stats: int, tmp_path: Path) -> None:
 
 
 def test_variables_of_some_steps_and_shapes(engine: str, config: Callable, tmp_path: Path) -> None:
-    """A variable that comes late, one that grows, empty blocks, one of many dimensions, and only single values."""
+    """A variable that appears late, one that grows, empty blocks, many dimensions, and a run of single values only."""
     late = {"late": V}
     six = support.smooth((2, 1, 6, 5, 20, 30), F32)
     steps = [{"time": 0.1 * step, "six": six, **(late if step in (2, 5) else {})} for step in range(6)]
@@ -565,7 +565,7 @@ def test_variables_of_some_steps_and_shapes(engine: str, config: Callable, tmp_p
 
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 def test_little_is_read(engine: str, predictor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large a block is: ADIOS2 reads from the first to the last value of a selection."""
+    """However large a block is, although ADIOS2 reads everything from the first to the last value of a selection."""
     x = np.zeros((100, 300, 400), F32)
     write(tmp_path / "run.bp", engine, [{"x": x}])
     monkeypatch.setattr(sampling, "_AT_ONCE", 1 << 16)

@@ -1,4 +1,4 @@
-"""An application that knows nothing of the operator gains it by a configuration file."""
+"""An application that does not know the operator gains it through a configuration file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ YAML = """---
 
 
 def test_python_application(engine: str, program: Callable, tmp_path: Path) -> None:
-    """Keys and values in any case; nothing but the environment tells the application of the plugin."""
+    """Keys and values in upper or lower case; only the environment and the file tell the application of the plugin."""
     config, field_file, output = (tmp_path / name for name in ("config.yaml", "T.npy", "out.bp"))
     config.write_text(YAML.format(engine=engine), encoding="utf-8")
     field = support.smooth((70, 90), support.F32)
@@ -60,7 +60,7 @@ def test_python_application(engine: str, program: Callable, tmp_path: Path) -> N
 def test_bpls_tells_minimum_and_maximum(
     engine: str, form: str, predictor: str, version: int, program: Callable, tmp_path: Path
 ) -> None:
-    """With what `cusz config` prints, they are those of the values that were put."""
+    """With what `cusz config` prints, they are the min and max of the values that were put."""
     command = [sys.executable, "-m", "cusz_core", "config", "--variable", "T", "--eb", "0.1", "--io", "simulation"]
     config, field_file, output = (tmp_path / name for name in (f"config.{form}", "T.npy", "out.bp"))
     command += ["--engine", engine, "--format", form, "--predictor", predictor]

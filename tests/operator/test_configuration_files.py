@@ -1,4 +1,4 @@
-"""The configuration files for ADIOS2."""
+"""Writing configuration files for ADIOS2."""
 
 from xml.etree import ElementTree
 
@@ -35,7 +35,7 @@ def test_xml():
 
 
 def test_without_statistics():
-    """Where the CPU cannot read what is put, ADIOS2 must not find minimum and maximum; the file says so."""
+    """If the CPU cannot read the data put, ADIOS2 must not compute min and max; the file says so."""
     text = configuration.xml("Out", "BP5", VARIABLES, statistics=False)
     assert ElementTree.fromstring(text).find("io/engine/parameter").attrib == {"key": "StatsLevel", "value": "0"}
     assert "<!-- ADIOS2 does not read the data put" in text
@@ -68,7 +68,7 @@ def test_names_that_no_configuration_can_hold(write, name):
 
 
 def test_a_comment_stays_a_comment():
-    """It may hold the path of an installation, which may hold anything."""
+    """It may contain an installation path, which may contain anything."""
     yaml = pytest.importorskip("yaml")
     variable = configuration.OperatedVariable("U", {}, "of\nrun: [")
     (io,) = yaml.safe_load(configuration.yaml("Out", "BP5", [variable], "export A=a\n- b: ["))

@@ -1,4 +1,4 @@
-"""What must not grow with the number of variables, steps, blocks or ranks, as counted in calls."""
+"""Costs, counted in calls, that must not grow with the number of variables, steps or blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = support.smooth((8, 8, 8), support.F32)
 
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], Counter[str]]:
-    """count(object, name): how often a function of it is called from then on."""
+    """count(object, name): counts calls of one of its functions from then on."""
     calls: Counter[str] = Counter()
 
     def counting(of: Any, name: str) -> Counter[str]:
@@ -68,7 +68,7 @@ def test_a_small_box_needs_no_block_tables_of_other_variables(
     assert calls["_found"] == 1
     monkeypatch.setattr(contents, "_BYTES_PER_TABLE", X.nbytes)
     with cz.Reader(path, cache_bytes=0) as run:
-        for _ in range(25):  # until they would have been worth it
+        for _ in range(25):  # until reading the tables would have paid
             assert not support.violations(X, run[0].read("v019"), 1e-3)
     assert calls["_found"] == 1 + 20
 
@@ -108,7 +108,7 @@ def test_a_box_of_a_level_looks_at_the_blocks_around_it(count: Callable, tmp_pat
 
 
 def test_blocks_that_are_put_alike_are_prepared_once(count: Callable, tmp_path: Path) -> None:
-    """With a shape that is an equal tuple, not the same one; and patterns are looked through once for a name."""
+    """Even if the shape is an equal tuple, not the same object; and patterns are searched once per name."""
     calls = count(writer, "prepare")
     count(settings, "deciding")
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, variables={"x*": {"bins": 256}}) as out:
@@ -122,9 +122,9 @@ def test_blocks_that_are_put_alike_are_prepared_once(count: Callable, tmp_path: 
 
 @pytest.mark.parametrize("engine", ["BP4", "BP5"])
 def test_blocks_after_one_that_adios2_cannot_read(engine: Any, tmp_path: Path) -> None:
-    """BP4 tries that one again at every later request."""
+    """BP4 tries to read that one again at every later request."""
     path = written(tmp_path / "run.bp", 2, steps=2, engine=engine)
-    support.damage(path / "data.0", 0, ord("5") ^ 1, within=b"5\1\0\0")  # ADIOS2's number of an operator
+    support.damage(path / "data.0", 0, ord("5") ^ 1, within=b"5\1\0\0")  # ADIOS2's code for an operator
     with cz.Reader(path) as run:
         read = []
         for step in run:

@@ -1,4 +1,4 @@
-"""Arrays that have values in a part of their global shape only, as the levels of an AMR code have."""
+"""Arrays that have values in only a part of their global shape, such as the levels of an AMR code."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_difference_counts_what_is_covered(engine: str, dtype: str, tmp_path: 
 
 
 def test_values_that_only_one_run_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Are differences, also where what is missing reads as what is there: 0."""
+    """They are differences, even if missing values read as 0 and the others are 0."""
     for name, boxes in (("a", [0, 8]), ("b", [0])):
         with Program(tmp_path / f"{name}.bp") as out, out.step():
             for start in boxes:
@@ -146,7 +146,7 @@ def test_values_that_only_one_run_has(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_huge_shape_with_few_blocks(tmp_path: Path) -> None:
-    """What is looked at are blocks: the shape would take 140 TB."""
+    """Only blocks are examined: the whole shape would take 140 TB."""
     x = support.smooth((8, 8, 8), support.F32)
     for name, starts in (("a", (0, 8192)), ("overlapping", (0, 4))):
         with Program(tmp_path / f"{name}.bp") as out, out.step():
@@ -234,7 +234,7 @@ def test_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_xarray(engine: Any, tmp_path: Path) -> None:
-    """NaN, or of integers the `_FillValue`, of which xarray makes NaN; a chunk for each step, as there is no grid."""
+    """NaN, or for integers the `_FillValue`, which xarray turns into NaN; one chunk per step (there is no grid)."""
     xarray = pytest.importorskip("xarray")
     with cz.Writer(tmp_path / "run.bp", eb=EB, engine=engine) as out:
         out.attribute("marked/_FillValue", np.int16(-1))
@@ -255,7 +255,7 @@ def test_xarray(engine: Any, tmp_path: Path) -> None:
 
 
 def test_dimensions_of_steps_in_xarray(tmp_path: Path) -> None:
-    """One for each set of steps that variables have, called after what they have in common."""
+    """One for each set of steps that variables have, named after the common part of their names."""
     xarray = pytest.importorskip("xarray")
     x = support.smooth((8, 9), support.F32)
     of_steps = {

@@ -31,7 +31,7 @@ from other_program import Program
 
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The blocks for which ADIOS2 was asked, although block tables are read whatever that takes."""
+    """The blocks that ADIOS2 is asked for, while block tables are read whether or not that pays."""
     monkeypatch.setattr(contents, "_BYTES_PER_TABLE", 0)
     return support.calls_of(monkeypatch, contents.Contents, "_captured")
 
@@ -53,8 +53,8 @@ def require_the_same(path: Path, names: set[str]) -> None:
             for name in sorted(names & set(step.variables)):
                 dtype = step.dtype(name)
                 if dtype.kind == "c":
-                    continue  # its parts are there, too
-                own = step.read(name, fill=0)  # as ADIOS2 shows what no block covers, in an array of zeros
+                    continue  # its parts are variables, too
+                own = step.read(name, fill=0)  # ADIOS2 leaves zeros where no block is
                 assert np.array_equal(
                     own, plain(path, name, run[name].steps.index(index), own.shape, dtype), equal_nan=True
                 )
@@ -133,7 +133,7 @@ Steps = list[list[tuple[str, str, list[int]]]]
 def test_whatever_is_put_in_whatever_order(
     steps: Steps, packed: bool, seed: int, captured: list[Any], tmp_path: Path
 ) -> None:
-    """ADIOS2 is not asked for any archive, and values are those that it reads."""
+    """ADIOS2 is not asked for any archive, and values are the same as those that it reads."""
     path = tmp_path / "run.bp"
     names = set()
     with cz.Writer(path, eb=1e-3, progress=False) as out:
@@ -194,7 +194,7 @@ def file(tmp_path: Path) -> tuple[Path, np.ndarray]:
 
 
 def with_data_files(path: Path, n: int) -> Path:
-    """The same file, with so many alike."""
+    """The same file with n identical data files."""
     for i in range(1, n):
         shutil.copy(path / "data.0", path / f"data.{i}")
     return path
@@ -204,7 +204,7 @@ def with_data_files(path: Path, n: int) -> Path:
 def test_another_place(
     shift: int, file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if ADIOS2 arranged data in another way: it is asked, then."""
+    """As if ADIOS2 arranged data differently: then ADIOS2 is asked."""
     path, x = file
     change_places(monkeypatch, lambda places: places + shift)
     with cz.Reader(path, cache_bytes=0) as run:
@@ -235,7 +235,7 @@ def test_tables_are_read_for_another_variable_if_that_pays(
 
 
 def test_a_program_that_appends(file: tuple[Path, np.ndarray], captured: list[Any]) -> None:
-    """Its blocks have no tables, and may lie anywhere."""
+    """Its blocks have no tables, and can lie anywhere."""
     path, x = file
     with Program(path, mode="Append", StatsLevel="1") as other, other.step():
         for name in ("T17", "T00"):
@@ -332,13 +332,13 @@ print(sum("/data." in os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/pr
 
 
 def test_many_files_in_threads_with_few_descriptors(file: tuple[Path, np.ndarray], python: Callable) -> None:
-    """200 files, of which an eighth of the descriptors are kept open."""
+    """200 files are in use; as many as an eighth of the descriptor limit are kept open."""
     path = with_data_files(file[0], 5)
     for limit in (64, 256):
         assert int(python(IN_THREADS, path, str(limit)).stdout) == limit // 8
 
 
-#: Begins programs that use up their descriptors.
+#: Prologue of programs that use up their descriptors.
 FEW_DESCRIPTORS = """
 import os, resource, sys
 from pathlib import Path
@@ -441,7 +441,7 @@ for _ in range(2):
 def test_many_readers_of_files_with_subfiles_and_few_descriptors(
     mpirun: Callable, python: Callable, tmp_path: Path
 ) -> None:
-    """25 Readers of 4 subfiles each, which they and ADIOS2 read, with 128 descriptors: nothing is printed, either."""
+    """25 Readers, themselves and through ADIOS2, read 4 subfiles each with 128 descriptors; nothing is printed."""
     path = tmp_path / "run.bp"
     mpirun(4, "layer_write.py", path, "BP5,AggregationType=EveryoneWrites,NumSubFiles=4", timeout=60)
     assert len(list(path.glob("data.*"))) == 4
@@ -450,7 +450,7 @@ def test_many_readers_of_files_with_subfiles_and_few_descriptors(
 
 
 def test_a_reader_that_is_forgotten(file: tuple[Path, np.ndarray]) -> None:
-    """Not closed: its descriptors do not stay."""
+    """Even if it is not closed, its descriptors are released."""
     path, _ = file
     cz.Reader(path)[0].read("T00")
     gc.collect()
@@ -483,7 +483,7 @@ def test_the_damaged_table_of_another_variable(
 
 @pytest.mark.mpi
 def test_steps_appended_by_other_ranks(mpirun: Callable, tmp_path: Path) -> None:
-    """A rank need not put every variable. ADIOS2 crashes when it reads such a file as a stream, to tell which steps
+    """A rank need not put every variable. ADIOS2 crashes if it reads such a file as a stream to find out which steps
     have a variable."""
     path, x = tmp_path / "run.bp", support.smooth((4, 5), support.F32)
     mpirun(3, "faults.py", "other ranks", path, "BP5", timeout=60)
@@ -503,7 +503,7 @@ def test_steps_appended_by_other_ranks(mpirun: Callable, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["closed", "killed", "by a program"])
 def test_single_steps_are_as_those_of_a_stream(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told of a file that was written by several programs, which may not be read as a stream."""
+    """Results for a file that several programs wrote, and which must not be read as a stream."""
     path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
     with cz.Writer(path, eb=1e-3) as out:
         for n in range(3):
@@ -515,7 +515,7 @@ def test_single_steps_are_as_those_of_a_stream(how: str, tmp_path: Path, monkeyp
                     out.put("t", n / 2)
                     out.put("text", f"step {n}")
                     out.put("z", x[: n + 1] * 1j)
-    if how == "killed":  # without the line of a file that was closed
+    if how == "killed":  # removes the line that closing the file adds
         lines = (path / "cusz.checks").read_bytes().splitlines(keepends=True)
         (path / "cusz.checks").write_bytes(b"".join(lines[:-1]))
     assert not datafiles.has_several_writers(path)

@@ -1,4 +1,4 @@
-"""Blocks in the memory of a CUDA device, blocks that nobody can read, and the parameter `backend`."""
+"""Blocks in the memory of a CUDA device, unreadable blocks, and the parameter `backend`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ print("closed")
 
 
 def test_what_cannot_be_read_is_lost_and_says_so(engine: str, python: Callable, tmp_path: Path) -> None:
-    """As where a device has failed, or the pointer is a device's and the plugin has no CUDA."""
+    """As when a device has failed, or the plugin without CUDA gets a device pointer."""
     file = tmp_path / "out.bp"
     done = python(UNREADABLE, file, engine)
     assert done.stdout == "closed\n"
@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_lost_and_says_so(engine: str, python: Callable, 
         assert len(messages) == len(lost)
         for name in lost:
             assert sum(f"a block of variable '{name}' cannot be read" in message for message in messages) == 1
-    else:  # does not tell the plugin the variable's name
+    else:  # BP4 does not pass the variable's name to the plugin
         assert len(messages) == 1
 
     done = python(READ_UNREADABLE, file)
@@ -123,7 +123,7 @@ def test_a_last_message_says_that_no_more_are_shown(python: Callable, tmp_path: 
 def test_sst_with_a_memory_selection_does_not_end_the_process(
     programs: Path, program: Callable, tmp_path: Path
 ) -> None:
-    """ADIOS2 2.12 passes the operator NULL there."""
+    """ADIOS2 2.12 passes NULL to the operator there."""
     done = program([programs / "blocks", "null", tmp_path, "SST"])
     (message,) = messages_of(done.stderr)
     assert "a block of variable 'u' cannot be read" in message
@@ -132,7 +132,7 @@ def test_sst_with_a_memory_selection_does_not_end_the_process(
 
 
 def test_no_file_descriptor_is_needed(python: Callable, tmp_path: Path) -> None:
-    """Whether memory can be read is asked through a pipe; where there is none, blocks are compressed all the same."""
+    """A pipe is used to find out whether memory is readable; without one, blocks are compressed all the same."""
     code = """
 import os, resource, sys, time
 import adios2
@@ -167,8 +167,8 @@ print(block["kind"])
 
 # ------------------------------------------------------------------------------------------------- the backend
 
-# Every field is put once for each place: "reference" (the host, backend cpu), "host" and "device", the last of which is
-# called "lost" where NaN is expected back.
+# Every field is put once for each place: "reference" (host, backend cpu), "host", and "device", which is called "lost"
+# if NaN is expected back.
 WRITE = """
 import sys
 import adios2
@@ -232,7 +232,7 @@ def assert_same_bytes(file: Path, place: str) -> None:
 
 
 def test_backend_cuda_on_host_memory(engine: str, cuda: str, python: Callable, tmp_path: Path) -> None:
-    """Without CUDA or a device, one message, and the CPU makes the same archives."""
+    """Without CUDA or a device, there is one message, and the CPU makes the same archives."""
     file = tmp_path / "out.bp"
     done = python(WRITE, file, engine, "cuda", "lorenzo", "reference", "host")
     assert_same_bytes(file, "host")
@@ -248,7 +248,7 @@ def test_backend_cuda_on_host_memory(engine: str, cuda: str, python: Callable, t
         assert "is compressed on the CPU (the archives are the same): device failure" in message
 
 
-#: Put between a simulated device's code and a program: the device fails in everything but what on_device does.
+#: Goes between a simulated device's code and a program: makes the device fail, except within on_device.
 BREAK = """
 def on_device(array, of_good=on_device):
     runtime.simt_break_device(0)
@@ -291,7 +291,7 @@ def test_device_memory(backend: str, predictor: str, engine: str, write_device: 
 def test_blocks_of_several_devices(
     engine: str, predictor: str, simulated_device: Any, python: Callable, tmp_path: Path
 ) -> None:
-    """Each is compressed where it lies, whichever device is current."""
+    """Each block is compressed on its own device, whichever device is current."""
     file = tmp_path / "out.bp"
     by_turns = """
 import itertools
@@ -320,7 +320,7 @@ def test_backend_cpu_on_device_memory(engine: str, write_device: Callable, tmp_p
 def test_an_address_on_the_device_that_is_not_aligned(
     device: Any, engine: str, python: Callable, tmp_path: Path
 ) -> None:
-    """The block is stored as it is: nothing is lost."""
+    """The block is stored raw: nothing is lost."""
     code = """
 import sys
 import adios2
@@ -349,7 +349,7 @@ print(block["kind"])
 def test_broken_device_with_host_memory(
     backend: str, predictor: str, engine: str, write_device: Callable, tmp_path: Path
 ) -> None:
-    """It is written and read all the same, with a message where the device was asked for."""
+    """It is written and read all the same, with a message if the device was asked for."""
     file = tmp_path / "out.bp"
     done = write_device(file, engine, backend, predictor, "reference", "host", broken=True)
     messages = messages_of(done.stderr)
@@ -377,6 +377,6 @@ def test_broken_device_with_device_memory(predictor: str, engine: str, write_dev
 def test_arrays_of_a_device_by_writer_and_reader(
     engine: str, predictor: str, simt_environment: dict[str, str], mpirun: Callable, tmp_path: Path
 ) -> None:
-    """The same archives as those of host arrays, and the same values to either place."""
+    """Archives are the same as for host arrays, and values are the same when read to either place."""
     done = mpirun(2, "layer_device.py", tmp_path / "out.bp", engine, predictor, env=simt_environment)
     assert done.stdout.count("done") == 2

@@ -1,4 +1,4 @@
-"""cusz diff and compare_runs: how far two runs are apart, whatever programs wrote them."""
+"""`cusz diff` and compare_runs: how far two runs are apart, whichever programs wrote them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = support.smooth((20, 30), support.F32)
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
-    """By a program: u, v, ids, z at three steps, a text and a number."""
+    """Written by a program: u, v, ids, z, a text and a number at three steps."""
     with Program(tmp_path / "raw.bp") as out:
         arrays = {"u": X, "v": X.astype(np.float64), "ids": np.arange(40), "z": (X + 2j * X).astype(np.complex64)}
         for n in range(3):
@@ -40,7 +40,7 @@ def raw(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def compressed(tmp_path: Path) -> Path:
-    """The same by a Writer, without v at the last step, with one of the ids changed at step 1."""
+    """The same by a Writer, but at the last step without v and with another text, and with one ID changed at step 1."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine="BP4") as out:
         for n in range(3):
             with out.step():
@@ -146,10 +146,10 @@ def test_a_fill_value_that_a_type_does_not_have(tmp_path: Path) -> None:
 
 
 def test_a_relative_bound_that_holds_takes_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The range is known after it. Whatever might be beyond the bound is decided in a second one."""
+    """The range is known only after that pass. If a value might be beyond the bound, a second pass decides."""
     nan, inf = math.nan, math.inf
     of_range = 2.0**-6 * float(X.max() - X.min())
-    cases = {  # what is added to one value, how many are beyond the bound then, and passes over both
+    cases = {  # what is added to one value, how many values are then beyond the bound, and passes over both runs
         "same": (0.0, 0, 1),
         "within": (of_range / 2, 0, 1),
         "beyond": (of_range * 2, 1, 2),
@@ -173,7 +173,7 @@ def test_a_relative_bound_that_holds_takes_one_pass(tmp_path: Path, monkeypatch:
                 out.put(name, values, values.shape)
     found = {d.variable: d for d in cz.compare_runs(tmp_path / "a", tmp_path / "b", eb=2.0**-6, mode="rel")}
     assert {name: found[name].beyond for name in names} == {name: beyond for name, (_, beyond, _) in cases.items()}
-    # The second one begins with the exact range of a.
+    # The second pass begins with the exact range of a, which takes one more read.
     assert {name: reads.count(name) for name in names} == {
         name: {1: 2, 2: 5}[passes] for name, (*_, passes) in cases.items()
     }
@@ -217,7 +217,7 @@ def test_mistakes(words: list[str], code: int, message: str, raw: Path, compress
 
 @pytest.mark.parametrize("words", [[], ["--json"], ["--eb", "1"]])
 def test_nothing_to_compare_is_a_failure(words: list[str], tmp_path: Path, cusz_cli: Any) -> None:
-    """Not 0, which a script takes for "the same"."""
+    """The status is not 0, which a script would take for "the same"."""
     for name in "ab":
         with cz.Writer(tmp_path / name, eb=1e-3):
             pass
@@ -238,7 +238,7 @@ def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
 
 
 def test_what_only_one_run_has_is_said_in_one_line(raw: Path, tmp_path: Path, cusz_cli: Any) -> None:
-    """As of a run that went on for longer."""
+    """For example, if one run went on for longer."""
     support.write_run(tmp_path / "short.bp", {"u": X, "v": X, "ids": np.arange(40)}, eb=1e-3)
     code, out_text, _ = cusz_cli("diff", raw, tmp_path / "short.bp", "--variable", "u", "--variable", "ids")
     assert (code, out_text.splitlines()[3:]) == (1, ["ids, u, steps 1-2: only in a"])
@@ -267,7 +267,7 @@ def test_a_writer_has_bool_where_other_programs_have_bytes(tmp_path: Path) -> No
 
 
 def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, cusz_cli: Any) -> None:
-    """Unless they do not differ in the same way."""
+    """If they differ in the same way."""
     for run_name in ("a", "b"):
         with cz.Writer(tmp_path / f"{run_name}.bp", eb=0.0) as out, out.step():
             for n in range(12):
@@ -298,7 +298,7 @@ def test_many_variables_that_are_alike_share_a_line(tmp_path: Path, cusz_cli: An
 @pytest.mark.parametrize("kind", ["int64", "uint64"])
 @pytest.mark.parametrize("apart", [1, 3, 2**63, 2**64 - 1])
 def test_large_integers_that_are_apart(apart: int, kind: str, tmp_path: Path) -> None:
-    """As doubles, many of them are the same."""
+    """Converted to doubles, many of them would be equal."""
     limits = np.iinfo(kind)
     ids = np.full((4, 5), limits.max, kind)
     others = ids.copy()
@@ -314,7 +314,7 @@ def test_large_integers_that_are_apart(apart: int, kind: str, tmp_path: Path) ->
 
 
 def pair(tmp_path: Path, *steps: tuple[Any, Any], shape: bool = True) -> tuple[Path, Path]:
-    """Two runs of plain ADIOS2 with a variable u, which is a and b of each step; or blocks without a place."""
+    """Two runs of plain ADIOS2 with a variable u, one for each side of the steps; `shape` False: without a place."""
     for number, name in enumerate("ab"):
         with Program(tmp_path / f"{name}.bp") as out:
             for both in steps:
@@ -357,7 +357,7 @@ def test_differences_of_subnormal_values(tmp_path: Path) -> None:
 
 
 def test_the_range_is_that_of_all_finite_values_of_a(tmp_path: Path) -> None:
-    """Also of those where b has a NaN, or no block."""
+    """Even of those where b has NaN or no block."""
     a = np.arange(9.0)
     a[4:6] = 1000.0, np.nan
     b = a + 0.5
@@ -369,7 +369,7 @@ def test_the_range_is_that_of_all_finite_values_of_a(tmp_path: Path) -> None:
 
 
 def _without_a_block(tmp_path: Path, a: Any, b: Any) -> Any:
-    """How far b is apart that lacks values 3 to 5."""
+    """Compares a with b, of which values 3 to 5 are in no block."""
     with cz.Writer(tmp_path / "all.bp", eb=0) as out, out.step():
         out.put("u", a)
     with cz.Writer(tmp_path / "part.bp", eb=0) as out, out.step():

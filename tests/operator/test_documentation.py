@@ -1,4 +1,4 @@
-"""The examples of adios2.md and tools.md work as they stand, and the API's pages list all there is."""
+"""Examples in the documentation work as they stand, and the reference pages are complete."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ assert np.array_equal(u, cusz_core.decompress(archive))
 
 
 def test_python_to_get_started(program: Callable, tmp_path: Path) -> None:
-    """The blocks of the page, one after the other, with what they take for granted."""
+    """The code blocks of the page, in order, after the setup that they assume."""
     page = (DOCS / "get-started/python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)
     code = [textwrap.dedent(block).strip() for block in blocks if "pip install" not in block]

@@ -1,5 +1,5 @@
-"""Through whichever door, the same archive, byte for byte: who names no predictor gets "auto", as who names it, and a
-relative bound gives one and the same absolute bound."""
+"""Every interface gives the same archive, byte for byte: the default predictor is the same as "auto", and a relative
+bound gives the same absolute bound."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cusz_core import cli
 from cusz_core.parameters import TABLE
 
 EB = 0.01
-#: Relative ones. With the first, the rounded product exceeds the exact one.
+#: Relative bounds. With the first, the rounded product exceeds the exact one.
 RELATIVE = [0.003953504949403078, 1e-3, 1 / 3, 7e-5]
-#: By what "auto" takes.
+#: Fields, by the predictor that "auto" chooses.
 FIELDS = {
     "spline": support.smooth((40, 50, 60), support.F64) * 0.25,
     "lorenzo": support.integers(24000, 0, 2000, 3).astype(np.float32).reshape(20, 30, 40) / 16,
@@ -29,7 +29,7 @@ FIELDS = {
 
 
 def by_c(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> bytes:
-    """A program compiled with the cusz.h of today."""
+    """As a program compiled with the current cusz.h."""
     library = ctypes.CDLL(str(Path(cusz.__file__).parent / "libcusz_core.so.0"))
     library.cusz_create.restype = c_void_p
     library.cusz_params_init_sized.argtypes = [c_void_p, c_size_t]
@@ -66,7 +66,7 @@ def by_command_line(x: NDArray[Any], folder: Path, eb: float = EB, **options: st
 
 
 def by_plugin(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> bytes:
-    """As a configuration file has it. Returns the file's data."""
+    """With the parameters of a configuration file. Returns the file's data."""
     program = pytest.importorskip("other_program").Program(folder / "plugin.bp")
     with program, program.step():
         program.put("x", x, eb=eb, **options)
@@ -90,7 +90,7 @@ def by_hdf5(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> by
 
 
 def by_hdf5_of_others(x: NDArray[Any], folder: Path, eb: float = EB, **options: str) -> bytes:
-    """The values that h5repack and programs in C give, of which the last may be left out."""
+    """With the filter values that h5repack and C programs pass; the last may be left out."""
     h5py = pytest.importorskip("h5py")
     from cusz_core.hdf5 import FILTER_ID, Cusz
 
@@ -103,7 +103,7 @@ def by_hdf5_of_others(x: NDArray[Any], folder: Path, eb: float = EB, **options: 
 
 
 def by_zarr(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
-    """Format 3."""
+    """Zarr format 3."""
     zarr = pytest.importorskip("zarr", minversion="3")
     from cusz_core.zarr import CuszCodec
 
@@ -114,7 +114,7 @@ def by_zarr(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> by
 
 
 def by_numcodecs(x: NDArray[Any], folder: Path, eb: float = EB, **options: Any) -> bytes:
-    """Format 2 of Zarr."""
+    """Zarr format 2."""
     pytest.importorskip("numcodecs")
     from cusz_core.numcodecs import Cusz
 
@@ -150,7 +150,7 @@ def test_every_predictor(door: Callable[..., bytes], taken: str, tmp_path: Path)
 @pytest.mark.parametrize("eb", RELATIVE)
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 def test_every_relative_bound(door: Callable[..., bytes], eb: float, tmp_path: Path) -> None:
-    """To the last bit. A Writer works it out itself."""
+    """To the last bit. A Writer computes the absolute bound itself."""
     x = support.smooth((24, 25), support.F64)
     bound = eb * (float(x.max()) - float(x.min()))
     wanted = cusz.compress(x, bound) if door is by_writer else cusz.compress(x, eb, "rel")

@@ -1,4 +1,4 @@
-"""What a Writer asks of ADIOS2 (engine_options.py), without ADIOS2."""
+"""The engine options that a Writer sets (engine_options.py), without ADIOS2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_parameters_are_texts() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"asyncwrite": "Guided"}])
 def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
-    """But for who has chosen how."""
+    """Unless the user has set it."""
     assert engine_parameters("BP5", given, True, True) == (given or {"AsyncWrite": "Naive"})
 
 

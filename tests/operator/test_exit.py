@@ -1,4 +1,4 @@
-"""A program with the operator ends as it does without: adios2::ADIOS may outlive main, and what it loaded."""
+"""A program with the operator ends as it does without, even if adios2::ADIOS outlives main and what it loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong at run time is told clearly, and costs no more than it must."""
+"""Run-time failures are reported clearly, and cost no more than they must."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import support
 
 LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 
-# Reads A, B and C of files, each after the failures of those before it.
+# Reads A, B and C of several files, continuing after failures.
 READ = """
 import sys
 import adios2
@@ -34,7 +34,7 @@ for path in sys.argv[1:]:
 
 @pytest.fixture
 def file(engine: str, tmp_path: Path) -> Path:
-    """A file with the variables A and B, compressed, and C, not compressed."""
+    """A file with the compressed variables A and B, and C, which is not compressed."""
     with pytest.importorskip("other_program").Program(tmp_path / "written.bp", engine) as out, out.step():
         for name, eb in (("A", 1e-3), ("B", 1e-3), ("C", None)):
             out.put(name, support.smooth((50, 60), support.F32), eb=eb, predictor="lorenzo")
@@ -114,13 +114,13 @@ def test_package_without_plugin(file: Path, python: Callable, tmp_path: Path) ->
     assert done.stdout.count("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of") == 4
     assert str(tmp_path / "empty") in done.stdout
 
-    # A folder that is on ADIOS2_PLUGIN_PATH will do.
+    # A folder on ADIOS2_PLUGIN_PATH is enough.
     done = python(WITHOUT_PLUGIN, file, env={"PYTHONPATH": site})
     assert done.stdout.count("went well") == 4
 
 
 def test_two_copies_of_the_plugin_are_refused(file: Path, python: Callable, tmp_path: Path) -> None:
-    """The functions of one copy know nothing of what ADIOS2 does with the other."""
+    """The functions of one copy do not know what ADIOS2 does with the other."""
     copy = tmp_path / "copy" / LIBRARY.name
     copy.parent.mkdir()
     shutil.copy(LIBRARY, copy)
@@ -148,7 +148,7 @@ except PluginError as error:
     assert str(copy) in done.stdout
     assert str(LIBRARY) in done.stdout
 
-    # One copy is enough, whichever: here ADIOS2 loaded the first one before the variable changed.
+    # A single copy works, whichever it is: here ADIOS2 loaded the first one before the variable changed.
     done = python(code, file, copy, "after", env=env)
     assert done.stdout.strip() == "['cusz', 'cusz', 'none or other']"
 
@@ -157,12 +157,12 @@ except PluginError as error:
 
 
 def damage(file: Path, offset: int) -> None:
-    """Changes a byte of the archive of variable A, which is the first in the file."""
+    """Changes a byte of A's archive, which is the first in the file."""
     support.damage(file / "data.0", offset, 0x20, within=b"cuSZ")
 
 
 def test_a_damaged_block_is_an_error(file: Path, python: Callable, tmp_path: Path) -> None:
-    """Magic, shape, checksum, bound, codebook, payload: none gives wrong data, and the other blocks can be read."""
+    """In magic, shape, checksum, bound, codebook or payload: no wrong data, and the other blocks can be read."""
     copies = [tmp_path / f"{offset}.bp" for offset in (0, 9, 45, 60, 130, 400)]
     for copy in copies:
         shutil.copytree(file, copy)

@@ -1,4 +1,4 @@
-"""Faults of memory, disks, processes and files: what the in-situ layer makes of them (reliability.md)."""
+"""Faults of memory, disks, processes and files, and how the in-situ layer handles them (reliability.md)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FAILURES = {
 @pytest.mark.quick(1)
 @pytest.mark.mpi
 def test_a_step_that_fails_on_one_rank(engine: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
-    """All ranks raise the same error, and the step may be written once more."""
+    """All ranks raise the same error, and the step can be repeated."""
     path = tmp_path / "run.bp"
     mpirun(3, "faults.py", "fail", path, engine, *FAILURES, timeout=60)
     told = logs(path, 3)
@@ -77,7 +77,7 @@ def test_a_step_that_fails_on_one_rank(engine: str, mpirun: Callable, require_ri
 
 @pytest.mark.mpi
 def test_an_archive_that_is_not_stored(engine: str, mpirun: Callable, require_right: Callable, tmp_path: Path) -> None:
-    """The step has begun, and is left out all the same; nothing can be written after it."""
+    """Its step had begun, but is left out all the same; nothing can be written after it."""
     path = tmp_path / "run.bp"
     mpirun(3, "faults.py", "fail", path, engine, "user", "not stored", timeout=60)
     told = logs(path, 3)
@@ -110,7 +110,7 @@ def test_opening_fails_on_all_ranks(mpirun: Callable, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-#: What a rank says that leaves the program, and what others say whom it leaves behind.
+#: What a rank that leaves the program logs, and what the ranks that it leaves behind log.
 LEFT = {
     "exit 0": ("left 0", "rank 1 closed the Writer while others ended a step"),
     "exit 1": ("left 1", "rank 1: SystemExit: 1"),
@@ -129,12 +129,12 @@ LEFT = {
 def test_ranks_that_leave_the_program(
     mode: str, who: str, how: str, where: str, mpirun: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
-    """The steps that have ended are in the file. Ranks that a single one leaves behind do not wait for it."""
+    """Steps that have ended are in the file. Ranks do not wait for a single one that has left."""
     path = tmp_path / "run.bp"
     mpirun(2, "faults.py", "leave", path, "BP5", mode, who, how, where, timeout=60, check=False)
     left_behind, last = logs(path, 2)
     own, told = LEFT[how]
-    if how == "error" and where == "in a step":  # then it is one of the step
+    if how == "error" and where == "in a step":  # the step fails on all ranks
         assert left_behind == last
         assert f"rank {0 if who == 'all' else 1}: ValueError: of the simulation" in last[0]
     else:
@@ -150,7 +150,7 @@ def test_ranks_that_leave_the_program(
 def test_a_rank_that_fails_anywhere(
     ranks: int, victim: int, overlap: bool, mpirun: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
-    """Between any two exchanges: no rank waits for ever, all get the same error, and steps after it are written."""
+    """Between any two exchanges: no rank waits for ever, all get the same error, and later steps are written."""
     path = tmp_path / "run.bp"
     mpirun(ranks, "faults.py", "anywhere", path, "BP5", str(victim), *(["overlap"] if overlap else []), timeout=100)
     told = logs(path, ranks)
@@ -165,10 +165,10 @@ def test_a_rank_that_fails_anywhere(
             found.setdefault(function, set()).add(kind)
     every = {"same", "moved", "names", "sought"}
     in_all = {"described", "spans_of"}
-    if not overlap:  # then what follows fails the next step
+    if not overlap:  # with overlap, these make the next step fail
         in_all |= {"spans_from", "bounds_of", "compress", "parts_of", "in_one", "totals_of"}
         assert found["sample"] == found["_in_units"] == {"sought"}
-        assert ("find" in found) == (victim == 0)  # which seeks for all
+        assert ("find" in found) == (victim == 0)  # rank 0 searches for all
     assert {name: found.get(name) for name in in_all} == dict.fromkeys(in_all, every)
     changed = {"arrays_of", "values_of", "Layout", "digest"} | ({"rows_of", "first_overlap"} if ranks > 1 else set())
     assert changed <= found.keys()
@@ -183,7 +183,7 @@ def put_twice(out: cz.Writer, x: np.ndarray) -> None:
 
 
 def test_a_step_that_failed_does_not_fix_a_type(tmp_path: Path) -> None:
-    """What a variable is follows from the steps that are written."""
+    """Only steps that are written determine the type of a variable."""
     x = support.smooth((20, 30), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
         with pytest.raises(cusz_core.ParameterError, match="overlaps"), out.step():
@@ -198,13 +198,13 @@ def test_a_step_that_failed_does_not_fix_a_type(tmp_path: Path) -> None:
 
 
 def in_own_mounts(script: str, *arguments: str | Path) -> list[str | Path]:
-    """A command that may mount what nobody else sees, and that is gone with it."""
+    """A command that runs a shell script in its own mount namespace; its mounts vanish with it."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
         pytest.skip("needs a mount namespace of its own (unshare --mount), which only root may have here")
     return ["unshare", "--mount", "sh", "-euc", script, "sh", *arguments]
 
 
-# The file is copied away, for those outside the mount namespace.
+# Copies the file so that it is visible outside the mount namespace.
 ON_A_SMALL_DISK = f"""
 mkdir "$1/disk"
 mount -t tmpfs -o size="$2" none "$1/disk"
@@ -219,7 +219,7 @@ exit $status
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_full_disk(engine: str, ranks: int, program: Callable, require_right: Callable, tmp_path: Path) -> None:
-    """The step that does not fit is refused on all ranks before ADIOS2 writes any of it; a smaller one is written."""
+    """All ranks refuse a step that does not fit before ADIOS2 writes any of it; a smaller one is written."""
     program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", str(ranks), engine, "checked"))
     told = logs(tmp_path / "run.bp", ranks)
     assert told == [told[0]] * ranks
@@ -234,7 +234,7 @@ def test_a_full_disk(engine: str, ranks: int, program: Callable, require_right: 
 @pytest.mark.full
 @pytest.mark.mpi
 def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_path: Path) -> None:
-    """Nobody hangs, and no process crashes, even where ADIOS2 cannot close the file; that does not hide why."""
+    """No rank hangs or crashes, even if ADIOS2 cannot close the file, and the reason is still reported."""
     done = program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "16k", "3", engine, "checked"), check=False)
     assert done.returncode not in (0, 124)
     assert "Signal: Aborted" not in done.stderr
@@ -250,7 +250,7 @@ def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_
 def test_a_disk_that_is_fuller_than_it_says(
     engine: str, ranks: int, program: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
-    """Where ADIOS2 itself fails, the error is told, and a job with ranks that it leaves waiting ends."""
+    """If ADIOS2 itself fails, its error is reported, and a job ends in which it leaves ranks waiting."""
     command = in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", str(ranks), engine, "unchecked")
     done = program(command, check=False)
     assert done.returncode not in (0, 124)
@@ -269,7 +269,8 @@ def test_a_disk_that_is_fuller_than_it_says(
 @pytest.mark.parametrize("how", ["unchecked", "unchecked, asynchronous"])
 def test_a_rank_that_does_not_come_back(how: str, program: Callable, require_right: Callable, tmp_path: Path) -> None:
     """In BP5, with several ranks on a node, a rank whose write fails stays in ADIOS2, and waits there for ranks that
-    wait for it. The job ends all the same, and says so. (After ADIOS2 2.12 it comes back, if it writes at once.)"""
+    wait for it. The job ends all the same, and says why. (After ADIOS2 2.12 it returns, if it does not write in the
+    background.)"""
     done = program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", "3", "BP5", how), check=False)
     assert done.returncode not in (0, 124)
     told = logs(tmp_path / "run.bp", 3)
@@ -289,7 +290,7 @@ def test_a_rank_that_does_not_come_back(how: str, program: Callable, require_rig
     assert require_right(tmp_path / "run.bp", complete) >= complete
 
 
-#: A watch over a call that keeps the interpreter's lock, beside a process that does something in the folder.
+#: Watches a call that holds the interpreter's lock, while another process may change something in the folder.
 WATCH = """
 import ctypes, subprocess, sys, time
 from cusz_operator.plugin import Plugin
@@ -313,7 +314,7 @@ STOPS = "sleep 0.3; kill -STOP $PPID; sleep 2; kill -CONT $PPID"
     ids=["grows", "changes", "appears", "stopped", "infinite", "none", "long"],
 )
 def test_a_watch_lets_work_go_on(patience: str, beside: str, python: Callable, tmp_path: Path) -> None:
-    """As long as something is written, however slowly; and time for which the process was stopped does not count."""
+    """As long as something is written, however slowly; time during which the process is stopped does not count."""
     seconds = "1" if beside == STOPS else "3"
     assert python(WATCH, tmp_path, patience, seconds, beside, timeout=30).stdout == "came back\n"
 
@@ -352,7 +353,7 @@ LOG="$1/log" timeout -k 5 60 mpirun -n 3 {sys.executable} {RANKS}/faults.py step
 @pytest.mark.mpi
 @pytest.mark.parametrize(("engine", "name"), [("BP5", "run.bp"), ("BP4", "new.bp")])
 def test_a_read_only_disk(engine: str, name: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
-    """It can be read from, and writing is refused on all ranks before ADIOS2 tries it."""
+    """Reading works, and all ranks refuse to write before ADIOS2 tries it."""
     mpirun(1, "faults.py", "steps", tmp_path / "run.bp", engine, "2", timeout=60)
     done = program(in_own_mounts(ON_A_READ_ONLY_DISK, tmp_path, engine, name), check=False)
     assert done.stdout.splitlines() == ["2"]
@@ -396,12 +397,12 @@ def test_a_file_that_is_removed_while_it_is_written(engine: str, python: Callabl
 
 
 def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: int, kind: str = "steps") -> Path:
-    """Where ranks wrote of which one was killed: after seed % 10 steps, and a time drawn by lot."""
+    """The file of ranks of which one is killed: after at least seed % 10 lines of its log, and a random delay."""
     path = folder / f"killed{seed}.bp"
     delay, victim = support.integers(2, 0, 10**6, seed=seed).tolist()
     job = start_ranks(ranks, "faults.py", kind, path, engine, "1000000")
     victim_log = Path(f"{path}.rank{victim % ranks}")
-    # The first line says which process it is. Counting steps holds on a slow machine, too; a time alone does not.
+    # The first line has the process ID. Counting lines works on a slow machine, too; a delay alone would not.
     faults.wait_until(lambda: victim_log.exists() and victim_log.read_text(encoding="utf-8").count("\n") > seed % 10)
     pid = int(victim_log.read_text(encoding="utf-8").split()[1])
     time.sleep(delay / 10**7)
@@ -412,7 +413,7 @@ def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: i
 
 
 def require_complete_steps(require_right: Callable, path: Path) -> int:
-    """Every step whose end rank 0 came back from is there and right, and so is whatever else is there."""
+    """Every step that has ended for rank 0 is there, and everything that is there is right; returns the steps."""
     complete = [line for line in logs(path, 1)[0] if line.startswith("step")]
     if not path.exists() or not complete:
         return 0
@@ -427,7 +428,7 @@ def test_a_rank_is_killed(
 ) -> None:
     path = killed(start_ranks, tmp_path, 3, engine, seed, kind)
     n = require_complete_steps(require_right, path)
-    # Another job may go on from there.
+    # Another job can go on from there.
     if n > 0:
         mpirun(2, "faults.py", "steps", path, engine, "3", str(n), timeout=60)
         assert require_right(path, n + 3) == n + 3
@@ -469,8 +470,8 @@ def test_a_rank_fails_while_others_receive(
 def kill_the_writer(
     start_ranks: Callable, folder: Path, patch: pytest.MonkeyPatch, readers: int, delay: float = 0.0, hold: str = ""
 ) -> list[list[str]]:
-    """What ranks have said that read a stream whose Writer is killed, so many seconds after the last rank has read the
-    first step. hold: the name of a file, while there is one rank 0 does not read."""
+    """The logs of ranks that read a stream whose Writer is killed, `delay` seconds after the last rank has read the
+    first step. hold: the name of a file; rank 0 does not read while it exists."""
     stream, log, held = folder / "stream", folder / "received", folder / hold
     patch.setenv("LOG", str(stream))
     writing = start_ranks(2, "faults.py", "steps", stream, "SST", "1000000")
@@ -485,7 +486,7 @@ def kill_the_writer(
     os.kill(int(Path(f"{stream}.rank0").read_text(encoding="utf-8").split()[1]), signal.SIGKILL)
     assert writing.wait(60) != 0
     if hold:
-        time.sleep(0.5)  # until the readers have been told
+        time.sleep(0.5)  # until the readers have noticed
         held.unlink()
     output, _ = reading.communicate(timeout=60)
     assert reading.returncode != 0, output
@@ -497,7 +498,7 @@ def kill_the_writer(
 def test_the_writer_is_gone_for_one_rank_of_its_readers(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank 0 has not read its share of a step when the writer is killed, rank 1 has: both end with an error."""
+    """When the writer is killed, rank 1 has read its share of a step, rank 0 has not: both end with an error."""
     first, second = (lines[-1] for lines in kill_the_writer(start_ranks, tmp_path, monkeypatch, 2, hold="hold"))
     assert first.startswith("error CuszError: ADIOS2 cannot read ")
     assert first.endswith("Writer failed before returning data")
@@ -510,7 +511,7 @@ def test_the_writer_is_gone_for_one_rank_of_its_readers(
 def test_the_writer_of_a_stream_is_killed_25_times(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At moments drawn by lot: the ranks that read end with an error, and in time."""
+    """At random moments: the ranks that read end with an error, and in time."""
     for seed in range(25):
         (delay,) = support.integers(1, 0, 10**6, seed=seed).tolist()
         folder = tmp_path / str(seed)
@@ -524,7 +525,7 @@ def test_the_writer_of_a_stream_is_killed_25_times(
 def test_the_writer_of_a_stream_ends_while_it_is_opened(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers no more, and then is gone: ADIOS2 tells rank 0 of the readers, or all if they come too late."""
+    """It stops answering, and then dies: ADIOS2 tells rank 0 of the readers, or all of them if they come too late."""
     stream, log = tmp_path / "stream", tmp_path / "received"
     monkeypatch.setenv("LOG", str(stream))
     start_ranks(2, "faults.py", "steps", stream, "SST", "1000000")
@@ -548,7 +549,7 @@ def test_the_writer_of_a_stream_ends_while_it_is_opened(
 
 
 def read_damaged(engine: str, count: int, mpirun: Callable, program: Callable, folder: Path) -> dict[str, Counter[str]]:
-    """How reads end of a file with damage in every part of it, by part."""
+    """How reads of a file end that is damaged in every part in turn: a count of outcomes by part."""
     mpirun(2, "faults.py", "steps", folder / "run.bp", engine, "4", timeout=60)
     (folder / "work").mkdir()
     command = [sys.executable, RANKS / "faults_damage.py", folder / "run.bp", folder / "work", "1", str(count)]
@@ -564,7 +565,8 @@ def read_damaged(engine: str, count: int, mpirun: Callable, program: Callable, f
 @pytest.mark.quick(1)
 @pytest.mark.mpi
 def test_a_damaged_file_is_an_error_or_right(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
-    """Bits, bytes and pieces changed, ends cut off: never other values, shapes or tables, no crash, no endless wait."""
+    """With bits, bytes and pieces changed or ends cut off, reads never return wrong values, shapes or tables, crash or
+    hang."""
     ends = read_damaged(engine, 25, mpirun, program, tmp_path)
     assert all(counted["error"] > 5 for counted in ends.values())
 
@@ -576,7 +578,7 @@ def test_a_file_damaged_in_1000_places(engine: str, mpirun: Callable, program: C
 
 
 def test_a_file_that_is_not_whole(tmp_path: Path) -> None:
-    """Files that are missing, and checksums that are not there (which is no error)."""
+    """Missing files are errors; missing checksums are not."""
     x = support.smooth((20, 30), support.F32)
     path = tmp_path / "run.bp"
     support.write_run(path, {"T": x}, eb=1e-3)
@@ -593,7 +595,7 @@ def test_a_file_that_is_not_whole(tmp_path: Path) -> None:
 
 
 def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
-    """Those of a Writer that appends follow those before; what plain ADIOS2 adds behind them is not checked."""
+    """A Writer that appends adds its checksums to those before; what plain ADIOS2 appends is not checked."""
     x = support.smooth((20, 30), support.F32)
     path = tmp_path / "run.bp"
     for step in range(3):
@@ -601,7 +603,7 @@ def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
     sums = path / cz.tables.checks.CHECKS_FILE
     whole = sums.read_bytes()
     assert {step for step, _ in cz.tables.checks.verify(path)} == {0, 1, 2}
-    sums.write_bytes(whole + b'{"metadata"')  # of a process that was killed
+    sums.write_bytes(whole + b'{"metadata"')  # a line cut off when its process was killed
     support.write_run(path, {"T": x + 3}, eb=1e-3, append=True)
     assert {step for step, _ in cz.tables.checks.verify(path)} == {0, 1, 2, 3}
     with Program(path, mode="Append") as other, other.step():
@@ -631,7 +633,7 @@ except cusz_core.CuszError as error:
 
 @pytest.mark.full
 def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_path: Path) -> None:
-    """None where ADIOS2 looks for it, or another copy of it. Archives in BP5 are read without it."""
+    """ADIOS2 finds no plugin, or another copy of it. Archives in BP5 are read without it."""
     path, other = tmp_path / "run.bp", tmp_path / "bp5.bp"
     mpirun(1, "faults.py", "steps", path, "BP4", "1", timeout=60)
     mpirun(1, "faults.py", "steps", other, "BP5", "1", timeout=60)
@@ -674,7 +676,7 @@ def test_an_archive_of_a_newer_version(engine: Any, tmp_path: Path) -> None:
 
 
 def write_plainly(path: Path, table: np.ndarray) -> None:
-    """A variable T, and for its block table what is given, by plain ADIOS2."""
+    """Writes a variable T with plain ADIOS2, and the given table as its block table."""
     x = support.smooth((20, 30), support.F32)
     with Program(path, StatsLevel="0") as out, out.step():
         out.put("T", x, eb=1e-3)
@@ -697,7 +699,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_block_table_of_another_layout(name: str, tmp_path: Path) -> None:
-    """As of a newer version, or of somebody else: an error, and inspect_bp tells what it knows without it."""
+    """From a newer version or a foreign program: an error, and inspect_bp reports what it knows without it."""
     write_plainly(tmp_path / "run.bp", TABLES[name])
     with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError) as caught:
         run[0].read("T")
@@ -710,8 +712,8 @@ def test_a_block_table_of_another_layout(name: str, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ long runs
 
 STEPS = 1000
-WARM_UP = 300  # steps; buffers have found their sizes
-#: Of the 700 steps after that. One archive lost in every step would be 2 MiB, one block 9 MiB.
+WARM_UP = 300  # steps until buffers have reached their sizes
+#: Bytes, over the 700 steps after that. Leaking one archive in every step would be 2 MiB, one block 9 MiB.
 MOST_GROWTH = 1 << 20
 
 
@@ -739,8 +741,8 @@ def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> 
 def test_memory_in_1000_steps_of_a_stream(
     start_ranks: Callable, together: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By Lorenzo, whose archives are about as long in every step. By the default they differ: a reader's buffers may
-    grow once more after 600 steps, and then no more in 3000."""
+    """With Lorenzo, whose archives have about the same length in every step. With the default, lengths differ: a
+    reader's buffers may grow once more after 600 steps, and then no more in 3000."""
     stream, log = tmp_path / "stream", tmp_path / "received"
     monkeypatch.setenv("PREDICTOR", "lorenzo")
     processes = [start_ranks(2, "faults.py", "steps", stream, "SST", str(STEPS))]

@@ -1,4 +1,4 @@
-"""A Writer that is asked for a PSNR, a ratio or a number of bytes: it keeps them, with one bound for all ranks."""
+"""A Writer with a PSNR, a ratio or a number of bytes as its goal reaches it, with one bound for all ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ X = support.smooth((40, 50, 30), support.F32)
 
 
 def psnr_of(x: np.ndarray, y: np.ndarray) -> float:
-    """By its definition, over values that are finite and not fill."""
+    """The PSNR by definition, over values that are finite and not fill."""
     counts = np.isfinite(x) & (x != FILL)
     values, errors = x[counts].astype(np.float64), (x[counts].astype(np.float64) - y[counts])
     rmse = math.sqrt(np.square(errors).mean())
@@ -44,7 +44,7 @@ def bound_is_kept(x: np.ndarray, y: np.ndarray, bound: float) -> bool:
 
 
 def fraction_of(bound: float, x: np.ndarray) -> float:
-    """The fraction of the value range, of three digits, that a bound is by the library's own rule, to the bit."""
+    """The fraction of the value range, with three digits, that gives exactly this bound by the library's own rule."""
     found = cusz_core.value_range(x, float(FILL))
     fraction = float(f"{bound / (found.max - found.min):.2e}")
     assert bound == embedding.absolute_bound(fraction, found.min, found.max)
@@ -52,7 +52,7 @@ def fraction_of(bound: float, x: np.ndarray) -> float:
 
 
 def sums(step: Any, names: tuple[str, ...] = (*COMPRESSED, "ids")) -> tuple[int, int]:
-    """Raw bytes and bytes of archives."""
+    """Sums of raw bytes and of archive bytes."""
     tables = [step.blocks(name) for name in names]
     return sum(int(t["raw_bytes"].sum()) for t in tables), sum(int(t["archive_bytes"].sum()) for t in tables)
 
@@ -62,7 +62,7 @@ def sums(step: Any, names: tuple[str, ...] = (*COMPRESSED, "ids")) -> tuple[int,
 
 @pytest.fixture(scope="module")
 def written(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tuple[Path, dict[str, Any]]]:
-    """written(ranks): the folder with the file of every case, and what the ranks said."""
+    """written(ranks): the folder with the file of every case, and what the ranks reported."""
 
     @functools.cache
     def write(ranks: int) -> tuple[Path, dict[str, Any]]:
@@ -87,7 +87,7 @@ def test_goals_are_reached_and_bounds_kept(ranks: int, case: str, written: Calla
             fractions = {}
             for name in COMPRESSED:
                 x, y, table = goals.field(name, number), step.read(name), step.blocks(name)
-                (bound,) = {*table["eb_abs"]}  # of all ranks
+                (bound,) = {*table["eb_abs"]}  # the same on all ranks
                 assert bound_is_kept(x, y, bound)
                 fractions[name] = fraction_of(bound, x)
                 if case == "psnr" or (case == "several" and name == "U"):
@@ -120,7 +120,7 @@ def test_goals_are_reached_and_bounds_kept(ranks: int, case: str, written: Calla
 
 @pytest.mark.mpi
 def test_the_bounds_do_not_depend_on_how_many_ranks_there_are(written: Callable) -> None:
-    """By much: every block has its own codebook."""
+    """Or only slightly, because every block has its own codebook."""
     bounds = []
     for ranks in (1, 4):
         with cz.Reader(written(ranks)[0] / "psnr.bp") as run:
@@ -131,7 +131,7 @@ def test_the_bounds_do_not_depend_on_how_many_ranks_there_are(written: Callable)
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_that_want_different_things(ranks: int, written: Callable) -> None:
-    """Of variables that only one of them puts. (Of one variable: test_agreement.py.)"""
+    """For variables that only one of them puts. (For the same variable: test_agreement.py.)"""
     _, said = written(ranks)
     message = f"'of rank {ranks - 1}' is to reach ratio=16 on rank {ranks - 1}, together with 'of rank 0', which is to "
     assert message + "reach ratio=15 on rank 0" in said["disagree"]["error"]
@@ -183,7 +183,7 @@ def test_a_large_block_is_sampled(tmp_path: Path) -> None:
     x = support.smooth((160, 128, 128), support.F32) + np.random.default_rng(0).normal(
         scale=1e-4, size=(160, 128, 128)
     ).astype(np.float32)
-    # For looser bounds than this the spline codec leaves an axis out, for tighter ones not: the ratio jumps.
+    # The spline codec omits an axis only for looser bounds than this, so that the ratio jumps here.
     for goal in ({"psnr": 75}, {"ratio": 14}, {"ratio": 17, "predictor": "spline"}):
         support.write_run(tmp_path / "run.bp", {"U": x}, **goal)
         with cz.Reader(tmp_path / "run.bp") as run:
@@ -216,7 +216,7 @@ def test_other_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("goal", [{"psnr": 60}, {"ratio": 3}, {"budget_bytes": 1000}], ids=str)
 def test_fields_without_values_or_with_one(goal: dict[str, Any], tmp_path: Path) -> None:
-    """Bounds are 0, or make no difference, and a block takes a few bytes; what comes afterwards is not held to them."""
+    """Bounds are 0 or make no difference, and a block takes a few bytes; later steps are not tied to these bounds."""
     fields = [
         np.zeros((8, 9), np.float32),
         np.full((20, 30), np.nan, np.float32),
@@ -258,7 +258,7 @@ def test_a_psnr_beyond_the_smallest_bound(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_budget_that_is_spent_already(tmp_path: Path) -> None:
-    """By what has a bound of its own."""
+    """A variable with its own bound has spent it."""
     with cz.Writer(tmp_path / "run.bp", budget_bytes=100, mode="rel", eb_max=0.1) as out, out.step():
         out.put("U", X, eb=1e-3)
         out.put("V", X)
@@ -273,7 +273,7 @@ def test_a_budget_that_is_spent_already(tmp_path: Path) -> None:
 def test_a_goal_that_no_bound_is_sought_for(
     goal: dict[str, Any], overlap: bool, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Every variable is exact, or has a bound of its own. The first step reaches the budget."""
+    """Every variable is exact, or has its own bound. The first step reaches the budget."""
     with cz.Writer(tmp_path / "run.bp", overlap=overlap, **goal) as out:
         for n in (10, 0):
             with out.step():
@@ -313,7 +313,7 @@ def test_a_layer_replaces_the_one_below(tmp_path: Path) -> None:
 
 
 def test_limits_are_those_of_each_variable(tmp_path: Path) -> None:
-    """In whichever order they are put."""
+    """In any order of puts."""
     for names in ("UV", "VU"):
         with cz.Writer(tmp_path / "run.bp", ratio=9, variables={"U": {"eb_max": 1e-3}}) as out, out.step():
             for name in names:

@@ -1,4 +1,4 @@
-"""Finished archives reach the file as they are, and nothing but the block they were made for."""
+"""Finished archives reach the file unchanged, and only for the block they were made for."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def offer(library: Any, archive: bytes, dtype: int = 1, count: tuple[int, ...] =
 
 @pytest.fixture
 def library() -> Any:
-    return Plugin()._library  # with the types of the functions
+    return Plugin()._library  # with its functions' types declared
 
 
 def test_archives_are_stored_as_they_are(engine: str, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_key_is_for_one_block_alone(wrong: str, engine: str, tmp_path: Path) -
     out = Output(tmp_path / "out.bp", engine)
     archive = cusz_core.compress(FIELD, 1e-3)
     put = out.put_at((0, 0), (30, 40))
-    if wrong == "variable" and engine == "BP4":  # does not tell names
+    if wrong == "variable" and engine == "BP4":  # BP4 does not pass names
         Plugin().hand_over(name, dtype, count, archive, put)
         out.close()
         return
@@ -127,7 +127,7 @@ def test_a_key_is_good_once(engine: str, tmp_path: Path, capfd: pytest.CaptureFi
 
 
 def put_two(out: Output, **wrong: Any) -> None:
-    """Hands over FIELD as T, of which two elements are selected when it is put."""
+    """Hands over FIELD as T, while only two elements are selected for the put."""
     block = {"variable": "T", "dtype": FIELD.dtype, "put_count": (1, 2), **wrong}
     given = out.range_of(block["put_count"])
     put = out.put_at((0, 0), (1, 2))
@@ -171,7 +171,7 @@ def test_extents_that_cannot_be_set(tmp_path: Path) -> None:
 
 
 def test_an_engine_without_room_for_the_archive(tmp_path: Path) -> None:
-    """BP4 does not ask how much an operator needs, and reserves what the selected elements take."""
+    """BP4 does not ask how much room an operator needs, and reserves only the size of the selected elements."""
     out = Output(tmp_path / "out.bp", "BP4", stats_level=1)
     with pytest.raises(PluginError, match="or had no room for it"):
         put_two(out)
@@ -197,7 +197,7 @@ def test_a_key_with_statistics_is_good_once(tmp_path: Path) -> None:
 
 
 def test_ranges_that_cannot_be_offered(library: Any) -> None:
-    """ADIOS2 would read more than the two values. (Nothing is left behind: MAX_OFFERS fit afterwards.)"""
+    """ADIOS2 would read more than the two values. (Nothing is left behind: MAX_OFFERS offers fit afterwards.)"""
     archive = cusz_core.compress(FIELD, 1e-3)
     limits = np.array([-1.5, 2.5], support.F32)
     c_type = library.cusz_operator_offer_with_range.argtypes[-1]
@@ -223,7 +223,7 @@ def test_ranges_that_cannot_be_offered(library: Any) -> None:
 
 
 def test_a_put_that_does_not_happen(library: Any) -> None:
-    """Nothing is left behind, whatever goes wrong: the table of offers would be full otherwise."""
+    """Nothing is left behind, whatever goes wrong; otherwise the table of offers would fill up."""
     plugin = Plugin()
     archive = cusz_core.compress(FIELD, 1e-3)
     for _ in range(2 * MAX_OFFERS):

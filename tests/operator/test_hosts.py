@@ -1,4 +1,4 @@
-"""One plugin in the programs of others: every version of ADIOS2 that it serves, and those that it refuses."""
+"""One plugin in other programs: every version of ADIOS2 that it serves, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.full  # each version is a download
 LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 HERE = Path(__file__).parent
 
-# The wheels of PyPI. 2.10.2.100774 has the libraries of 2.11; those of 2.10 pass strings of the ABI before C++11.
+# The wheels of PyPI. 2.10.2.100774 contains the libraries of 2.11; those of 2.10 use the string ABI before C++11.
 VERSIONS = ("2.10.0.0", "2.10.1", "2.10.2.100774", "2.11.0.1014", "2.12.1.1001")
 OLD_STRINGS = ("2.10.0.0", "2.10.1")
 FILES = ("BP5_0_Sync", "BP5_1_Deferred", "BP4_1_Sync", "BP4_0_Deferred")  # engine, StatsLevel, way to put
 
 
 def sources(version: str, folder: Path) -> list[str]:
-    """What ranks/read.py is to read with this version."""
-    # The Python package of 2.10.0.0 cannot ask for a shape in a stream.
+    """The arguments of ranks/read.py for this version."""
+    # The Python package of 2.10.0.0 cannot query a shape in a stream.
     ways = {file: "stream" if file[4] == "0" and version != "2.10.0.0" else "random" for file in FILES}
     return [f"{how},{file[:3]},{folder / file}.bp" for file, how in ways.items()]
 
@@ -40,7 +40,7 @@ def sources(version: str, folder: Path) -> list[str]:
 def test_every_version_writes_and_reads(
     version: str, from_pypi: Callable, mpirun: Callable, written: Callable[[int], Path], tmp_path: Path
 ) -> None:
-    """All kinds of variables (ranks/cases.py), on both sides of the version of this environment."""
+    """All kinds of variables (ranks/cases.py), exchanged in both directions with the version of this environment."""
     host = from_pypi(f"adios2=={version}")
     said = mpirun(1, "write.py", tmp_path, *(file.replace("_", ",") for file in FILES), env=host.env).stderr
     reports = [line for line in said.splitlines() if "cusz_operator" in line]
@@ -106,7 +106,7 @@ print("ended")
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_mistakes_and_damage(version: str, from_pypi: Callable, python: Callable, tmp_path: Path) -> None:
-    """Nothing is thrown into the write path of any version, and a damaged block is an exception in all of them."""
+    """In every version, nothing is thrown on the write path, and reading a damaged block raises an exception."""
     done = python(TROUBLE, tmp_path, env=from_pypi(f"adios2=={version}").env)
     raw, wrong, good, *_, ended = done.stdout.splitlines()
     assert (raw, wrong, ended) == ("raw same", "wrong same", "ended")
@@ -123,14 +123,14 @@ def test_mistakes_and_damage(version: str, from_pypi: Callable, python: Callable
 def test_programs_of_other_versions_end_well(
     version: str, from_pypi: Callable, program: Callable, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """As test_exit.py, in C++ and with a global adios2::ADIOS."""
+    """Like test_exit.py, in C++, also with a global adios2::ADIOS."""
     (adios2,) = from_pypi(f"adios2=={version}").folder.rglob("adios2-config.cmake")
     build = tmp_path_factory.mktemp("build")
     old_strings = "ON" if version in OLD_STRINGS else "OFF"
     options = [f"-DADIOS2_DIR={adios2.parent}", f"-DOLD_STRINGS={old_strings}"]
     program(["cmake", "-G", "Ninja", "-S", HERE / "programs", "-B", build, *options], timeout=300)
     program(["cmake", "--build", build, "--target", "lifetimes"], timeout=600)
-    # A wheel of 2.10 parses a configuration in the memory of a string that others share: it is good for one IO.
+    # A wheel of 2.10 parses a configuration in the shared memory of a string: it can be used for one IO only.
     what = "write" if version in OLD_STRINGS else "both"
     for where in ("global", "static", "local"):
         done = program([build / "lifetimes", where, what, build])
@@ -215,7 +215,7 @@ accuracy = "1e-3"
 def test_the_wheel_of_openpmd_api(
     form: str, suffix: str, from_pypi: Callable, python: Callable, tmp_path: Path
 ) -> None:
-    """It has an ADIOS2 of its own inside (2.11.1), linked statically and with no symbol of it exported."""
+    """It contains its own ADIOS2 (2.11.1), linked statically and without exported symbols."""
     host = from_pypi("openpmd-api==0.17.1.post4")
     operator = {"type": "plugin", "parameters": cusz_operator.operator_parameters(eb=1e-3)}
     configuration = TOML if form == "toml" else json.dumps({"adios2": {"dataset": {"operators": [operator]}}})
@@ -257,7 +257,7 @@ def test_who_is_no_adios2_that_is_served(programs: Path, program: Callable) -> N
 def test_who_has_a_number_and_no_interface_that_is_known(
     version: str, what: str, programs: Path, program: Callable
 ) -> None:
-    """It cannot be tried."""
+    """CUSZ_TRY_ADIOS2 does not help there."""
     for wanted in (None, version.rpartition(".")[0]):
         env = {"CUSZ_TRY_ADIOS2": wanted}
         (line,) = program([programs / "numbered_stranger", LIBRARY, version], env=env).stdout.splitlines()
@@ -268,7 +268,7 @@ def test_who_has_a_number_and_no_interface_that_is_known(
 def test_a_version_that_is_newer_is_refused_unless_it_is_to_be_tried(
     version: str, programs: Path, program: Callable
 ) -> None:
-    """It may expect another object, which would crash."""
+    """It may expect another object layout, which would crash."""
     newcomer = [programs / "newcomer", LIBRARY, version]
     number = version.rpartition(".")[0]
     (line,) = program(newcomer, env={"CUSZ_TRY_ADIOS2": None}).stdout.splitlines()
@@ -284,7 +284,7 @@ def test_a_version_that_is_newer_is_refused_unless_it_is_to_be_tried(
 
 @pytest.mark.parametrize("version", ["2.12.0", "2.12.1", "2.12.9"])
 def test_what_2_12_does_not_have_is_an_exception(version: str, programs: Path, program: Callable) -> None:
-    """A snapshot of what comes after 2.12 has the same number, and may call a function that was added."""
+    """A development snapshot after 2.12 has the same number, and may call a function that was added."""
     newcomer = [programs / "newcomer", LIBRARY, version]
     assert program(newcomer).stdout.splitlines() == ["the same"]
     (line,) = program([*newcomer, "+"]).stdout.splitlines()
@@ -297,7 +297,7 @@ def test_what_2_12_does_not_have_is_an_exception(version: str, programs: Path, p
 
 @pytest.fixture(scope="module")
 def from_the_future(from_pypi: Callable, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the newest ADIOS2 that was tried, whose library says that it is 2.13."""
+    """A folder with the newest tested ADIOS2, whose library claims to be 2.13."""
     version = VERSIONS[-1]
     major, minor, patch = map(int, version.split(".")[:3])
     said, later = (struct.pack("<3i", patch, number, major) for number in (minor, 13))
@@ -305,7 +305,7 @@ def from_the_future(from_pypi: Callable, tmp_path_factory: pytest.TempPathFactor
     shutil.copytree(from_pypi(f"adios2=={version}").folder, folder)
     for library in folder.glob("adios2/libadios2_core.so*"):
         content = library.read_bytes()
-        text = version.encode() + b"\0"  # adios2_version_str, which the numbers follow
+        text = version.encode() + b"\0"  # adios2_version_str; the numbers follow it
         assert content.count(text + said) == 1
         library.write_bytes(content.replace(text + said, text + later))
     return folder
@@ -354,7 +354,7 @@ print("well")
 
 
 def test_a_package_that_is_newer(from_the_future: Path, python: Callable, tmp_path: Path) -> None:
-    """Files of a Writer, in BP5, are read without ADIOS2's help; all else ends with the line, or is tried."""
+    """BP5 files of a Writer are read without ADIOS2's help; everything else is refused, or tried."""
     for engine in ("BP5", "BP4"):
         field = support.smooth((20, 30, 40), support.F32)
         support.write_run(tmp_path / f"{engine}.bp", {"U": field}, eb=1e-3, engine=engine)

@@ -1,4 +1,4 @@
-"""`cusz inspect` of a directory: what it says of variables and blocks, and what it reads for that."""
+"""`cusz inspect` of a directory: what it says about variables and blocks, and what it reads for that."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def variables_of(path: Path, **options: Any) -> dict[str, cz.VariableInfo]:
 
 
 def write_steps(path: Path, engine: Any = "BP5") -> None:
-    """By Lorenzo: three steps of U (rel), V (abs), and n (lossless, not at step 1); U and V have two blocks each."""
+    """A Writer, with Lorenzo: three steps of U (rel, two blocks), V (abs, two) and n (lossless, not at step 1)."""
     with cz.Writer(path, eb=1e-3, mode="rel", engine=engine, predictor="lorenzo") as out:
         for step in range(3):
             with out.step():
@@ -63,7 +63,7 @@ def write_steps(path: Path, engine: Any = "BP5") -> None:
 
 
 def write_plainly(path: Path, engine: str = "BP5") -> list[float]:
-    """By the plugin and Lorenzo: two steps of T (rel, two blocks), P (plain) and the number s. Returns T's bounds."""
+    """The plugin, with Lorenzo: two steps of T (rel, two blocks), P (plain) and the number s. Returns T's bounds."""
     bounds = []
     with Program(path, engine) as out:
         for step in range(2):
@@ -78,7 +78,7 @@ def write_plainly(path: Path, engine: str = "BP5") -> list[float]:
 
 
 def rewrite_lines(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Changes every line of the file of checksums."""
+    """Changes every line of the checksum file."""
     lines = []
     for whole in (path / checks.CHECKS_FILE).read_bytes().splitlines():
         line = json.loads(whole.rpartition(b" ")[0])
@@ -137,7 +137,7 @@ ROWS = support.smooth((2, 40), support.F32)
 
 
 def write_blocks(path: Path, n: int, kind: str) -> None:
-    """By the plugin, unless `kind` is "uncompressed": n blocks of u, of two rows each.
+    """Writes n blocks of u, of two rows each, with the plugin unless `kind` is "uncompressed".
 
     If "overlapping", the first row of each is also the last row of the one before; if "local", they have no place.
     """
@@ -152,7 +152,7 @@ def write_blocks(path: Path, n: int, kind: str) -> None:
 def test_work_grows_as_the_number_of_blocks_does(
     kind: str, call: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted are the blocks that ADIOS2 looks at, what it is asked for, and looks at what the process has loaded."""
+    """Counts the blocks that ADIOS2 examines, requests to it, and searches for loaded copies of the plugin."""
     work: dict[int, Counter[str]] = {}
     n = 0
 
@@ -167,7 +167,7 @@ def test_work_grows_as_the_number_of_blocks_does(
 
     for n in (200, 800):
         write_blocks(tmp_path / f"{n}.bp", n, kind)
-    # A box in a global array is compared with all blocks; a block that is selected, or is in a local array, is found.
+    # ADIOS2 compares a box in a global array with all blocks; it finds a selected block, or a local one, at once.
     count(adios2.Variable, "set_selection", "looks", lambda: 1 if kind == "local" else n)
     count(adios2.Variable, "set_block_selection", "looks", lambda: 1)
     count(adios2.Engine, "get", "reads", lambda: 1)
@@ -179,7 +179,7 @@ def test_work_grows_as_the_number_of_blocks_does(
         assert found[0].blocks == n if call is cz.inspect_variables else len(found) == n
     for key in ("looks", "reads"):
         assert work[800][key] <= 4.1 * work[200][key], key
-        assert work[800][key] <= 2 * 800 + 1, key  # at last, none is selected any more
+        assert work[800][key] <= 2 * 800 + 1, key  # one more resets the selection
     assert work[800]["searches"] <= work[200]["searches"] + 2
 
 
@@ -197,7 +197,7 @@ def test_each_of_many_small_blocks_is_told(kind: str, tmp_path: Path) -> None:
 def test_fewer_local_blocks_than_in_the_step_before(
     engine: Any, eb: float | None, counts: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """ADIOS2 ends the process if a block is still selected that the next step does not have (BP4)."""
+    """In BP4, ADIOS2 ends the process if a block stays selected that the next step does not have."""
     with Program(tmp_path / "run.bp", engine) as out:
         for count in counts:
             with out.step():
@@ -211,7 +211,7 @@ def test_fewer_local_blocks_than_in_the_step_before(
 
 @pytest.mark.parametrize("eb", [None, 1e-3])
 def test_an_array_that_follows_local_blocks(engine: Any, eb: float | None, tmp_path: Path) -> None:
-    """All are local blocks in BP4, which has the array's shape for them nevertheless."""
+    """In BP4, all are local blocks, although it records the array's shape for them."""
     x = np.concatenate([ROWS] * 10, axis=None)
     for mode, shape, start in (("Write", (), None), ("Append", (3 * x.size,), (2 * x.size,))):
         with Program(tmp_path / "run.bp", engine, mode=mode) as out, out.step():
@@ -237,7 +237,7 @@ def test_of_a_large_block_that_is_not_compressed_one_value_is_read(
 def test_a_copy_of_the_plugin_that_is_loaded_meanwhile(
     late: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By ADIOS2, for block number `late`, which would otherwise be listed as that of no plugin."""
+    """ADIOS2 loads it for block number `late`, which would otherwise be listed as not compressed by the plugin."""
     write_blocks(tmp_path / "run.bp", 3, "uncompressed")
     copies = [Path("/one/libcusz_operator.so")]
     capture = Plugin.capture
@@ -279,7 +279,7 @@ BLOCKS = st.fixed_dictionaries(
 @settings(max_examples=30)
 @given(steps=st.lists(st.lists(BLOCKS, max_size=5), min_size=1, max_size=3))
 def test_tables_say_what_archives_say(steps: list[list[dict[str, Any]]]) -> None:
-    """Whatever is written: special values, blocks without values, in any number of steps."""
+    """For any mix of special values and blocks without values, in any number of steps."""
     first: dict[str, tuple[int, ...]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.bp"
@@ -300,7 +300,7 @@ def test_tables_say_what_archives_say(steps: list[list[dict[str, Any]]]) -> None
 
 
 def test_bounds_that_change(engine: Any, tmp_path: Path, inspect: Run) -> None:
-    """From step to step, with a change of mode, and when a file is continued."""
+    """From step to step, with a change of mode, and when a file is appended to."""
     path = tmp_path / "run.bp"
     with cz.Writer(path, eb=0.1, engine=engine) as out:
         for step in range(3):
@@ -341,7 +341,7 @@ def test_both_predictors(tmp_path: Path, inspect: Run) -> None:
 
 
 def test_variables_of_the_plugin(engine: str, tmp_path: Path, inspect: Run) -> None:
-    """Their archives say what was asked. Blocks have bounds of their own."""
+    """Their archives record what was asked. Each block has its own bound."""
     bounds = write_plainly(tmp_path / "run.bp", engine)
     p, t, s = cz.inspect_variables(tmp_path / "run.bp")
     assert (t.name, t.type, t.steps, t.blocks, t.asked) == ("T", "float", (0, 1), 4, (REL,))
@@ -381,7 +381,7 @@ def test_a_file_without_compression(engine: str, tmp_path: Path, inspect: Run) -
 
 
 def test_a_file_of_bp5_that_was_continued_without_the_operation(tmp_path: Path, inspect: Run) -> None:
-    """ADIOS2 cannot read its later steps, and only says std::bad_alloc."""
+    """ADIOS2 cannot read its later steps, and says only std::bad_alloc."""
     for mode, eb in (("Write", 1e-3), ("Append", None)):
         with Program(tmp_path / "run.bp", mode=mode) as out:
             for _ in range(2):
@@ -393,7 +393,7 @@ def test_a_file_of_bp5_that_was_continued_without_the_operation(tmp_path: Path, 
 
 
 def test_files_without_a_record_of_what_was_asked(engine: Any, tmp_path: Path, inspect: Run) -> None:
-    """As those of older versions are, or those whose file of checksums was removed: the rest is as it was."""
+    """Files of older versions, and files whose checksum file was removed: everything else stays the same."""
     path = tmp_path / "run.bp"
     write_steps(path, engine)
     known = variables_of(path)
@@ -415,7 +415,7 @@ def test_files_without_a_record_of_what_was_asked(engine: Any, tmp_path: Path, i
 
 
 def test_an_older_version_continues_a_file(tmp_path: Path) -> None:
-    """What was asked before does not hold for its steps, and what it does not know does not disturb it."""
+    """What was asked before does not apply to its steps, and records that it does not know do not disturb it."""
     path = tmp_path / "run.bp"
     for step in range(3):
         support.write_run(path, {"U": X}, eb=1e-3 * (1 + step), append=step > 0, predictor="lorenzo")
@@ -426,7 +426,7 @@ def test_an_older_version_continues_a_file(tmp_path: Path) -> None:
 
 
 def test_what_others_add_to_a_writers_file(tmp_path: Path) -> None:
-    """Steps without a block table: nothing is known but what is in their archives."""
+    """Without a block table, only what the archives contain is known about a step."""
     path = tmp_path / "run.bp"
     support.write_run(path, {"U": X}, eb=1e-3, mode="rel", parameters={"StatsLevel": 0}, predictor="lorenzo")
     with Program(path, mode="Append", StatsLevel="0") as other, other.step():
@@ -452,7 +452,7 @@ def test_a_file_that_is_being_written(tmp_path: Path, inspect: Run) -> None:
 
 
 def test_a_damaged_block(engine: Any, tmp_path: Path, inspect: Run) -> None:
-    """Tables do not show it, and archives do."""
+    """The damage shows only when archives are checked, not in tables."""
     write_steps(tmp_path / "writer.bp", engine)
     write_plainly(tmp_path / "plugin.bp", engine)
     for name, variable, n_full in (("writer.bp", "U", 6), ("plugin.bp", "T", 4)):
@@ -481,13 +481,13 @@ def test_a_damaged_block(engine: Any, tmp_path: Path, inspect: Run) -> None:
         assert code == 1
         assert sum("error" in block for block in json.loads(out)) == 1
 
-        # The header, which is read in any case of a file of the plugin.
+        # Damage to the header, which is always read in a file that the plugin wrote.
         support.damage(path / "data.0", 9, within=archive[:-20])
         assert len(variables_of(path)[variable].errors) == (name == "plugin.bp")
 
 
 def test_another_archive_than_the_tables(tmp_path: Path) -> None:
-    """A sound archive of the same block, which is not the one that was written."""
+    """A valid archive in place of the one that was written for the block."""
     path = tmp_path / "run.bp"
     x, y = (support.smooth((20, 30), support.F32, seed) for seed in (1, 2))
     support.write_run(path, {"U": x}, eb=0)
@@ -500,7 +500,7 @@ def test_another_archive_than_the_tables(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_sealed", [True, False])
 def test_a_damaged_table(is_sealed: bool, engine: Any, tmp_path: Path, inspect: Run) -> None:
-    """It is not believed: archives are read in its place."""
+    """It is not trusted: archives are read instead."""
     path = tmp_path / "run.bp"
     write_steps(path, engine)
     whole = variables_of(path)["V"]
@@ -532,7 +532,7 @@ def test_a_damaged_table(is_sealed: bool, engine: Any, tmp_path: Path, inspect: 
     "values", [np.arange(5000, dtype=np.int32), support.integers(5000, -(2**31), 2**31).astype("i4")]
 )
 def test_damaged_integers(values: Any, lossless: Any, engine: Any, tmp_path: Path, inspect: Run) -> None:
-    """Packed, or stored as they are because that is shorter."""
+    """Packed integers, or integers stored unchanged because that is shorter."""
     path = tmp_path / "run.bp"
     support.write_run(path, {"ids": values}, engine=engine, lossless=lossless)
     assert inspect(path, "--check")[0] == 0
@@ -631,7 +631,7 @@ def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
 
 
 def test_variables_by_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In every tool alike: of inspect, diff and report."""
+    """The same in the API of inspect and diff, and in the command line."""
     fields = {f"level{level}/{name}": np.arange(9.0) for level in range(3) for name in ("rho", "u")}
     for run in ("a", "b"):
         support.write_run(tmp_path / run, fields, eb=1, variables={"level{1..9}/u": {"eb": 0.5}})
@@ -656,7 +656,7 @@ def test_a_file_without_variables(tmp_path: Path) -> None:
 
 
 def test_the_table_of_variables(tmp_path: Path, inspect: Run) -> None:
-    """Columns that people can read: aligned, with units, within 160 characters."""
+    """Readable columns: aligned, with units, within 160 characters."""
     path = tmp_path / "run.bp"
     with cz.Writer(path, eb=1e-3, mode="rel", predictor="lorenzo") as out:
         for step in range(30):
@@ -707,7 +707,7 @@ def test_the_table_of_blocks(tmp_path: Path, inspect: Run) -> None:
 
 
 def test_progress(engine: Any, tmp_path: Path) -> None:
-    """It grows to 1, whatever is selected and whether or not archives are fetched."""
+    """Progress grows to 1, whatever is selected and whether or not archives are fetched."""
     write_steps(tmp_path / "run.bp", engine)
     for options in ({}, {"check": True}, {"variables": ["U", "n"]}, {"steps": [-1, 0]}):
         for look in (cz.inspect_variables, cz.inspect_bp):

@@ -1,4 +1,4 @@
-"""Levels of a run: a coarser version of a variable costs the bytes that it needs, and has the values of the whole."""
+"""Levels of a run: reading a coarser version of a variable reads only the bytes it needs, and gives the same values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPE = (64, 72, 80)
 
 
 def write(path: Path, x: NDArray[Any], cuts: list[list[int]], **options: Any) -> None:
-    """One step of U in a block for each box between cuts along the axes."""
+    """Writes one step of U, with a block for each box between cuts along the axes."""
     edges = [[0, *cut, n] for cut, n in zip(cuts, x.shape, strict=True)]
     with cz.Writer(path, **({"eb": 1e-3, "predictor": "spline"} | options)) as out, out.step():
         for place in itertools.product(*(range(len(along) - 1) for along in edges)):
@@ -79,10 +79,10 @@ def test_no_more_bytes_are_read_than_are_needed(eight_blocks: Path) -> None:
     assert shares[0] <= 0.3
     assert shares[1] <= 0.1
     with cz.Reader(eight_blocks) as run:
-        run[0].read("U", (0, 0, 0), (4, 4, 4), level=1)  # of one block
+        run[0].read("U", (0, 0, 0), (4, 4, 4), level=1)  # in one block
         assert run.bytes_read < shares[0] * full / 6
         before = run.bytes_read
-        run[0].read("U", (0, 0, 0), (4, 4, 4), level=2)  # which has been read with level 1
+        run[0].read("U", (0, 0, 0), (4, 4, 4), level=2)  # its bytes were read with level 1
         assert run.bytes_read == before
         whole = run[0].read("U", (0, 0, 0), (32, 32, 40))
         assert support.same_bits(
@@ -91,7 +91,7 @@ def test_no_more_bytes_are_read_than_are_needed(eight_blocks: Path) -> None:
 
 
 def test_what_is_read_whole_is_counted_whole(tmp_path: Path) -> None:
-    """BP4, of which ADIOS2 gives whole archives."""
+    """BP4, where ADIOS2 returns whole archives."""
     write(tmp_path / "run.bp", support.smooth(SHAPE, support.F32), [[32], [32], [40]], engine="BP4")
     with cz.Reader(tmp_path / "run.bp") as run:
         step = run[0]
@@ -102,7 +102,7 @@ def test_what_is_read_whole_is_counted_whole(tmp_path: Path) -> None:
         values = step.read("U", level=2)
         assert run.bytes_read == stored.sum()
         assert support.same_bits(values, picked(step.read("U"), step.level("U", 2)))
-        assert run.bytes_read == stored.sum()  # they are kept
+        assert run.bytes_read == stored.sum()  # archives are kept
     with cz.Reader(tmp_path / "run.bp", cache_bytes=0) as run:
         for _ in range(2):
             run[0].read("U", level=1)
@@ -113,7 +113,7 @@ def test_what_is_read_whole_is_counted_whole(tmp_path: Path) -> None:
 def test_blocks_that_are_decoded_whole_are_counted_whole(
     shape: tuple[int, ...], predictor: str, tmp_path: Path
 ) -> None:
-    """Those of the Lorenzo codec, which has no levels, and those of more than four dimensions, which are merged."""
+    """Blocks of the Lorenzo codec, which has no levels, and of more than four dimensions, which are merged."""
     write(
         tmp_path / "run.bp",
         support.smooth(shape, support.F32),
@@ -127,7 +127,7 @@ def test_blocks_that_are_decoded_whole_are_counted_whole(
 
 @pytest.mark.mpi
 def test_streams(start_ranks: Callable, together: Callable, tmp_path: Path) -> None:
-    """What arrives is whole archives, which are kept until the step ends. (layer_receive.py checks values.)"""
+    """Whole archives arrive, and are kept until the step ends. (layer_receive.py checks values.)"""
     stream = tmp_path / "stream"
     writing = start_ranks(2, "layer_write.py", stream, "SST")
     with cz.Reader(stream, engine="SST", parameters={"OpenTimeoutSecs": 60}) as run:
@@ -257,7 +257,7 @@ def test_blocks_without_a_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [70, 2000, -3])
 def test_damage_is_found_where_it_matters(at: int, tmp_path: Path) -> None:
-    """In the head, in what a level has, and behind it."""
+    """Damage in the head, in the part of the level, and after it."""
     x = support.smooth((48, 64, 64), support.F32)
     write(tmp_path / "run.bp", x, [[], [], []])
     with cz.Reader(tmp_path / "run.bp") as run:

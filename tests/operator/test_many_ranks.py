@@ -1,4 +1,4 @@
-"""What a step costs with many ranks: messages, their sizes, and memory, by count (docs/benchmarks/nodes.md)."""
+"""The cost of a step with many ranks: counts of messages, their sizes, and memory (docs/benchmarks/nodes.md)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RANKS_OF_A_TABLE = 2
 
 @pytest.fixture(scope="module")
 def calls(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, list[list[Call]]]]:
-    """By number of ranks and kind, the calls of every rank in a later step."""
+    """By number of ranks and kind, the calls of every rank in the last step."""
     folder = tmp_path_factory.mktemp("counted")
     found: dict[int, dict[str, list[list[Call]]]] = {}
     for ranks in SIZES:
@@ -43,16 +43,16 @@ def calls(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> dict[in
     return found
 
 
-#: A reduction to agree on bounds, one of what was made, rows of tables, that all have put them, and that ADIOS2 has
-#: written them.
+#: In order: bounds are agreed on, results are summed, rows of tables are gathered, and all ranks confirm that they have
+#: put them, and then that ADIOS2 has written them.
 OF_A_STEP = ["Allreduce", "Allreduce", "Gatherv", "Allreduce", "Iallreduce"]
-CHECKSUMS = "Reduce"  # where several ranks put rows
+CHECKSUMS = "Reduce"  # if several ranks put rows
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("kind", ["same", "values", "overlap"])
 def test_a_step_like_the_one_before_takes_a_few_reductions(kind: str, calls: dict) -> None:
-    """Whatever the number of ranks: as many, and as large."""
+    """Their number and sizes do not depend on the number of ranks."""
     for ranks in SIZES:
         for of_rank in calls[ranks][kind]:
             names = [call.name for call in of_rank]
@@ -77,7 +77,7 @@ def test_a_trial_takes_a_broadcast_and_a_reduction(kind: str, calls: dict) -> No
             names = [call.name for call in of_rank]
             before, after = names[:3], names[-(len(OF_A_STEP) - 1 + (ranks > RANKS_OF_A_TABLE)) :]
             trials = names[3 : -len(after)]
-            assert before == ["Allreduce"] * 3  # bounds of others; that these are kept; sizes
+            assert before == ["Allreduce"] * 3  # other variables' bounds; that these are kept; sizes
             assert set(after) <= {*OF_A_STEP, CHECKSUMS}
             assert trials[-1] == "Bcast"
             assert trials[:-1] == ["Bcast", "Reduce"] * (len(trials) // 2)
@@ -106,7 +106,7 @@ PUT = [f"v{i}" for i in range(5)]
 
 
 class OfMany(Ranks):
-    """Rank 0 of many, of which the others are like it; with as many in its group."""
+    """Rank 0 of many ranks that all have the same data; a group has as many as are asked for."""
 
     def __init__(self, size: int) -> None:
         super().__init__(None)
@@ -122,14 +122,14 @@ class OfMany(Ranks):
         into.reshape(len(counts), -1)[:] = own
 
     def exchanged(self, item: Any, other: int) -> Any:
-        return item[:0]  # they lie elsewhere
+        return item[:0]  # the other rank's blocks lie elsewhere
 
     def receive(self, other: int) -> Any:
         return overlaps.no_rows(3)
 
 
 def test_a_later_step_of_100000_ranks_builds_no_list_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor anything else as long: rank 0 takes less memory than a byte for each."""
+    """Nor anything else of that length: rank 0 uses less than one byte of memory per rank."""
     monkeypatch.setattr(together, "RANKS_OF_A_TABLE", 8)
     parameters = cusz_core.Parameters(1e-3, "rel")
     place = np.array([[0, 0, 0]]), np.array([[4, 4, 4]])
@@ -167,7 +167,7 @@ def test_a_later_step_of_100000_ranks_builds_no_list_of_them(monkeypatch: pytest
 def test_several_ranks_put_rows_of_a_table(
     ranks_of_a_table: str, mpirun: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the table that one rank would put, with the checksum of the whole."""
+    """The table is the one that a single rank would put, with the checksum of the whole."""
     paths = {}
     for how_many in (ranks_of_a_table, "256"):
         monkeypatch.setenv("RANKS_OF_A_TABLE", how_many)
@@ -201,7 +201,7 @@ def test_several_ranks_send_rows_of_a_table(
 
 
 def grow(folder: Path, n_bytes: int) -> None:
-    """Appends to what stands for ADIOS2's metadata."""
+    """Appends random bytes to stand-ins for ADIOS2's metadata files."""
     for name in ("mmd.0", "md.0", "md.idx"):
         with open(folder / name, "ab") as file:
             file.write(np.random.default_rng(n_bytes).bytes(n_bytes))
@@ -210,7 +210,7 @@ def grow(folder: Path, n_bytes: int) -> None:
 def test_the_program_does_not_wait_for_checksums_of_much_metadata(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is added meanwhile is not in them, and the next line waits for the one before."""
+    """Metadata added meanwhile is not included, and each line waits for the one before."""
     may_go_on = threading.Event()
     plain = checks._crc_of
 

@@ -1,4 +1,4 @@
-"""apps/insitu_monitor.py, coupled with ranks that write."""
+"""apps/insitu_monitor.py, coupled to ranks that write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(folder: Path, steps: int, name: str) -> None:
         assert int(row["values"]) == x.size
         for what, exact in [("min", x.min()), ("max", x.max()), ("mean", x.mean())]:
             assert abs(float(row[what]) - exact) <= eb, what
-        # No deviation changes by more than the values do.
+        # The standard deviation changes by no more than the values do.
         assert abs(float(row["std"]) - x.std()) <= eb
         assert float(row["ratio"]) > 1
         assert (folder / f"{name}_{step:05}.png").stat().st_size > 5000
@@ -52,7 +52,7 @@ def test_a_file(mpirun: Callable, tmp_path: Path) -> None:
 
 
 def test_whatever_is_in_a_file(mpirun: Callable, tmp_path: Path) -> None:
-    """Arrays of real numbers are watched, whatever their names; single values, texts and complex numbers left out."""
+    """Arrays of real numbers of any name are watched; single values, texts and complex numbers are left out."""
     field = np.linspace(0, 1, 4096, dtype=np.float32).reshape(16, 16, 16)
     others = {"time": 0.1, "step": 7, "title": "a run", "wave": np.exp(1j * field)}
     arrays = {"level0/rho": field, "count": np.arange(12).reshape(3, 4), "mask": field > 0.5}
@@ -73,7 +73,7 @@ def test_whatever_is_in_a_file(mpirun: Callable, tmp_path: Path) -> None:
 
 
 def test_a_fault_of_one_rank_ends_all(mpirun: Callable, tmp_path: Path) -> None:
-    """Here of Matplotlib, which only rank 0 uses; the others would wait for it."""
+    """Here Matplotlib fails, which only rank 0 uses; the others would wait for it."""
     (tmp_path / "matplotlib").mkdir()
     (tmp_path / "matplotlib" / "__init__.py").write_text("raise RuntimeError('out of order')\n", "utf-8")
     mpirun(2, "layer_write.py", tmp_path / "run.bp", "BP5")

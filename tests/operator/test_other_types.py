@@ -1,4 +1,4 @@
-"""What a Writer stores beside float32 and float64: integers, bools, float16, complex numbers, single values."""
+"""What a Writer stores besides float32 and float64: integers, bools, float16, complex numbers, single values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_stored_exactly(engine: Any, tmp_path: Path) -> None:
                 assert table["count"].tolist() == [[7, 30], [13, 30]]
                 assert (table["raw_bytes"] == table["archive_bytes"]).all()
                 assert step.verify(kind) == 2
-                if kind not in ("int64", "uint64"):  # not every one of these is a double
+                if kind not in ("int64", "uint64"):  # a double cannot represent all of these
                     assert step.value_range(kind) == (expected.min(), expected.max())
             assert np.array_equal(step.read("transposed"), exact_values("int32").T)
             assert np.array_equal(step.read("5-D"), np.arange(64).reshape(2, 2, 2, 2, 4))
@@ -153,7 +153,7 @@ def test_float16(eb: float, mode: Any, ranges: bool, engine: Any, tmp_path: Path
 
 @pytest.mark.parametrize("check", [False, True])
 def test_sizes_are_those_of_float16(check: bool, engine: Any, tmp_path: Path) -> None:
-    """Not those of the float32 that is stored; also where steps have been appended."""
+    """Not of the float32 values that are stored, even in steps that were appended."""
     x = X.astype(np.float16)
     for append in (False, True):
         with cz.Writer(tmp_path / "run.bp", engine=engine, append=append) as out:
@@ -178,7 +178,7 @@ BOUNDS = st.one_of(st.floats(1e-9, 1e5), st.sampled_from([2.0**k for k in range(
 @settings(max_examples=300)
 @given(x=FINITE, eb=BOUNDS, known=st.booleans())
 def test_the_bound_for_float16_holds_after_rounding(x: np.ndarray, eb: float, known: bool) -> None:
-    """For whatever float32 values lie within it, those at its edge included."""
+    """For all float32 values within it, including those at its edge."""
     largest = float(np.abs(x.astype(np.float64)).max())
     bound = representation.float16_bound(eb, largest if known else math.nan)
     assert 0 < bound <= eb
@@ -194,7 +194,7 @@ def test_the_bound_for_float16_holds_after_rounding(x: np.ndarray, eb: float, kn
 
 @pytest.mark.parametrize("fill", [-9999.0, 0.1, 1e20, math.nan])
 def test_the_fill_value_of_float16(fill: float, engine: Any, tmp_path: Path) -> None:
-    """An array of float16 that was filled with -9999 has -10000 there."""
+    """A float16 array that is filled with -9999 contains -10000."""
     x = np.linspace(1, 2, 600).astype(np.float16).reshape(20, 30)
     with np.errstate(over="ignore"):
         x[3:8, 5] = x[4, 10:20] = fill
@@ -209,7 +209,7 @@ def test_the_fill_value_of_float16(fill: float, engine: Any, tmp_path: Path) -> 
 
 
 class MaskedByUser(np.ma.MaskedArray):  # type: ignore[type-arg]
-    """A masked array of a user's own."""
+    """A user's own subclass of masked arrays."""
 
 
 IDS = np.arange(10)
@@ -240,7 +240,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize("is_in_one_step", [False, True])
 @pytest.mark.parametrize("other", [X, 0.5, "text"], ids=["array", "number", "text"])
 def test_no_other_variable_has_the_name_of_a_complex_one(other: Any, is_in_one_step: bool, tmp_path: Path) -> None:
-    """A Reader would not find it."""
+    """A Reader would not find that variable."""
     for order in (1, -1):
         first, then = (X * 1j, other)[::order]
         with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
@@ -280,7 +280,7 @@ def test_texts_are_not_asked_for_a_bound(tmp_path: Path) -> None:
 
 
 def test_arrays_that_do_not_tell_their_type() -> None:
-    """As those that have nothing but `__cuda_array_interface__`, or PyTorch's, whose types have no name."""
+    """Such as arrays with only `__cuda_array_interface__`, or PyTorch's, whose types have no name."""
     stored = representation.Stored("x", X, "")
     block = prepare(stored, None, None, None, cusz_core.Parameters(1e-3), None)
     assert (block.given, block.dtype.name) == ("float32", "float32")

@@ -30,8 +30,8 @@ def funneled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kept(path: Path) -> tuple[list[dict[str, Any]], list[bytes], list[tuple[str, int, Any]]]:
-    """What is in a file: what is known of every block, but for the times that block tables have; archives, block by
-    block; and values, step by step."""
+    """The contents of a file: everything known about each block except times; the archive of each block; and the values
+    of each step."""
     blocks = [dict(block) for block in cz.inspect_bp(path) if not cz.tables.blocktable.is_table(block["variable"])]
     archives = []
     with cz.Reader(path) as run:
@@ -59,7 +59,7 @@ def kept(path: Path) -> tuple[list[dict[str, Any]], list[bytes], list[tuple[str,
 def test_the_file_is_the_same(
     ranks: int, engine: str, options: tuple[str, ...], mpirun: Callable, tmp_path: Path
 ) -> None:
-    """Archive for archive, in the same order, though arrays change as soon as their step has ended."""
+    """Archive by archive, in the same order, although arrays change as soon as their step has ended."""
     for name, given in (("plain", ()), ("overlap", ("overlap", *options))):
         mpirun(ranks, "layer_overlap.py", "write", tmp_path / f"{name}.bp", engine, *given, timeout=100)
     plain, overlapped = kept(tmp_path / "plain.bp"), kept(tmp_path / "overlap.bp")
@@ -67,7 +67,7 @@ def test_the_file_is_the_same(
         assert len(of_plain) > 60
         assert len(of_overlapped) == len(of_plain)
         for ours, theirs in zip(of_overlapped, of_plain, strict=True):
-            assert repr(ours) == repr(theirs)  # of which some are NaN
+            assert repr(ours) == repr(theirs)  # some contain NaN
 
 
 def test_nothing_is_written_before_the_next_step_ends(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_steps_without_variables_and_none_at_all(tmp_path: Path) -> None:
 
 
 def test_a_bound_that_is_sought(tmp_path: Path) -> None:
-    """Such a step is written before it ends, after those before it; for the search ranks have to communicate."""
+    """Such a step is written before it ends, after those before it, because ranks must communicate for the search."""
     path = tmp_path / "run.bp"
     with cz.Writer(path, eb=1e-3, overlap=True) as out:
         for i, goal in enumerate([{}, {"ratio": 4.0}, {}]):
@@ -123,7 +123,7 @@ def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 class Watched:
-    """What happens, in its order: copies of blocks, compressions, writing; and where copies lie."""
+    """Records what happens, in order: copies of blocks, compression, writing; and where the copies are in memory."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         self.events: list[str] = []
@@ -161,8 +161,8 @@ class Watched:
 
 
 def test_one_step_is_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The end of a step does not wait for its own compression, but for that of the step before: so there is one copy of
-    a block, in the same memory for all steps."""
+    """The end of a step does not wait for its own compression, but for that of the step before. Hence there is one copy
+    of a block, in the same memory for all steps."""
     slow = 0.3
     watched = Watched(monkeypatch, slow)
     waits = []
@@ -184,7 +184,7 @@ def test_one_step_is_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_program_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Python code, too: compression does not hold the interpreter's lock."""
+    """Even Python code: compression does not hold the interpreter's lock."""
     x = support.smooth((200, 200, 200), support.F32)
     out = cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True, threads=1)
     with out.step():
@@ -220,7 +220,7 @@ print(resident("VmHWM"))
 
 
 def test_memory_is_bounded(python: Callable, tmp_path: Path) -> None:
-    """By one copy of the blocks of a step, 64 MiB here, whatever the number of steps."""
+    """To one copy of the blocks of a step, 64 MiB here, for any number of steps."""
     peaks = [int(python(PEAK, tmp_path / f"{how}.bp", how).stdout) for how in "01"]
     copy = 4 << 24
     assert copy * 0.9 < peaks[1] - peaks[0] < copy * 1.25
@@ -246,7 +246,7 @@ def test_a_block_on_a_device_is_compressed_before_the_step_ends(
 def test_the_stream_that_was_current_at_put_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, overlap: bool
 ) -> None:
-    """Another one is current where the step ends."""
+    """Another stream is current when the step ends."""
     cupy = fake_cupy.install(monkeypatch)
     field, stream = np.zeros_like(X), cupy.cuda.Stream(7)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=overlap) as out, out.step():
@@ -261,7 +261,7 @@ def test_the_stream_that_was_current_at_put_is_waited_for(
 
 @pytest.fixture(scope="module")
 def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment in which a process ends if another thread than its first one calls MPI."""
+    """An environment in which a process is aborted if any thread but its first one calls MPI."""
     source = Path(__file__).parent / "programs" / "thread.c"
     library = support.library_of(source, tmp_path_factory.mktemp("thread"))
     return {"LD_PRELOAD": str(library), "CALLS": "1"}
@@ -333,7 +333,7 @@ def test_a_step_that_cannot_be_compressed(
 
 
 def test_no_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Found out when the step is to be written; those that fit are written after it."""
+    """This is found out when the step is to be written; later steps that fit are written."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
         with out.step():
             out.put("T", X)

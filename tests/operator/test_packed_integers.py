@@ -1,4 +1,4 @@
-"""Integers, packed exactly by the plugin in any program, and by a Writer that is asked to."""
+"""Integers are packed exactly by the plugin in any program, and by a Writer unless it is told not to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 
 
 def field(kind: str, step: int = 0) -> np.ndarray:
-    """Values with both ends of the type, in which there is something to find."""
+    """Compressible values that include both limits of the type."""
     values = (np.indices((20, 30, 10)).sum(axis=0) // 4 + step).astype(kind)
     values[0, 0, :2] = np.iinfo(kind).min, np.iinfo(kind).max
     return values
@@ -34,7 +34,7 @@ def noise(kind: str) -> np.ndarray:
 
 
 def write_by_plugin(path: Path, engine: str, mode: Any, **fields: np.ndarray) -> None:
-    """As any program does: two blocks and two steps of each field, with the operator."""
+    """Writes two blocks and two steps of each field with the operator, as any program would."""
     with Program(path, engine) as out:
         out.how = mode
         for _ in range(2):
@@ -61,7 +61,7 @@ def test_the_plugin_stores_integers_exactly(mode: Any, engine: str, tmp_path: Pa
         assert "int64: int64_t, (20, 30, 10), 2 blocks, exact" in repr(run)
     for info in cz.inspect_variables(tmp_path / "run.bp", check=True):
         assert not info.errors
-        if "8" not in info.name.removesuffix("_t"):  # whose blocks ADIOS2 does not list in Python
+        if "8" not in info.name.removesuffix("_t"):  # ADIOS2 does not list blocks of 8-bit integers in Python
             assert (info.packed, info.raw) == ((0, 4) if info.name.startswith("noise") else (4, 0)), info
             assert (info.others, info.asked, info.eb_abs_min) == (0, (), None)
 
@@ -90,7 +90,7 @@ def test_a_writer_packs_unless_it_is_told_not_to(engine: Any, tmp_path: Path, ca
                 table = step.blocks(kind)
                 assert (2 * table["archive_bytes"] < table["raw_bytes"]).all()
                 assert step.verify(kind) == 2
-                if np.dtype(kind).itemsize < 8:  # not every integer of 64 bits is a double
+                if np.dtype(kind).itemsize < 8:  # a double cannot represent every 64-bit integer
                     assert step.value_range(kind) == (expected.min(), expected.max())
             assert np.array_equal(step.read("noise"), noise("uint8"))
             assert step.blocks("noise")["archive_bytes"].tolist() == [6008]
@@ -156,7 +156,7 @@ def test_where_a_writer_is_told_not_to_pack(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", ["none", "zstd"])
 def test_a_writer_that_appends_packs_as_the_file_does(first: Any, engine: Any, tmp_path: Path) -> None:
-    """As releases up to 0.2.0 wrote integers, which packed none unless they were told to."""
+    """Releases up to 0.2.0 packed integers only if they were told to."""
     path, ids = tmp_path / "run.bp", field("int32")
     for append in (False, True):
         with cz.Writer(path, engine=engine, append=append) as out, out.step():
@@ -170,9 +170,9 @@ def test_a_writer_that_appends_packs_as_the_file_does(first: Any, engine: Any, t
 
 
 def test_a_writer_continues_what_the_plugin_has_packed(engine: Any, tmp_path: Path) -> None:
-    """And what it could not make smaller, for which BP4 has no room for an archive."""
+    """Including data that it could not make smaller, where BP4 has no room for an archive."""
     path, ids = tmp_path / "run.bp", field("int32")
-    bits = (noise("uint64") >> np.uint64(12) | np.uint64(0x4FF << 52)).view(np.float64)  # beside which the bound is 0
+    bits = (noise("uint64") >> np.uint64(12) | np.uint64(0x4FF << 52)).view(np.float64)  # too large for the bound
     write_by_plugin(path, engine, adios2.Mode.Sync, ids=ids, bits=bits)
     support.write_run(path, {"ids": ids, "bits": bits}, engine=engine, append=True, eb=1e-3)
     with adios2.FileReader(str(path)) as file:
@@ -181,7 +181,7 @@ def test_a_writer_continues_what_the_plugin_has_packed(engine: Any, tmp_path: Pa
 
 
 def test_a_packed_block_may_be_as_large_as_its_values(engine: Any, tmp_path: Path) -> None:
-    """Then sizes do not tell whether a file that is appended to has an operator for the variable."""
+    """Then sizes do not show whether a file that is appended to has an operator for the variable."""
     zeros = (np.zeros(n, np.uint8) for n in range(1, 100))
     same = next(values for values in zeros if len(embedding.packed(values, "zstd")) == values.nbytes)
     for append in (False, True):

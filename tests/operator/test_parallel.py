@@ -39,7 +39,7 @@ def test_staged_through_sst(
 
 
 def test_a_wrong_value_would_be_found(written: Callable[[int], Path], mpirun: Callable) -> None:
-    """The test of the tests: with a bound a hundred times tighter than the one the data were written with."""
+    """Tests the test, with a bound a hundred times tighter than the one the data were written with."""
     file = written(2) / "BP5_0_Sync.bp"
     done = mpirun(1, "read.py", f"stream,BP5,{file}", check=False, env={"CUSZ_TEST_TIGHTER": "0.01"})
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""The operator's parameters: in the plugin, which can only warn, and in Python, which refuses."""
+"""The operator's parameters: the plugin can only warn about wrong ones, Python refuses them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ with adios2.FileReader(file) as run:
         print(name, "exact" if support.same_bits(field, got) else float(np.abs(field - got).max()))
 """
 
-# name: parameters, the value that the message has to name (None: no message), whether blocks are compressed
+# name: parameters, text that the message must contain (None: no message), whether blocks are compressed
 MISTAKES: dict[str, tuple[dict[str, str], str | None, bool]] = {
     "no_bound": ({}, "no error bound is given (parameter 'accuracy')", False),
     "word": ({"accuracy": "high"}, "'accuracy' = 'high' is not an error bound", False),
@@ -153,7 +153,7 @@ def test_python_drops_the_blanks_that_the_plugin_drops(python: Callable, tmp_pat
 
 
 def test_python_reads_numbers_as_the_plugin_does(python: Callable, tmp_path: Path) -> None:
-    """By std::from_chars, that is; the plugin warns of what it does not take for a bound."""
+    """That is, like std::from_chars; the plugin warns of texts that it does not accept as a bound."""
     texts = ["1e-3", "1.", ".5", ".", "", " 1E-3\t", "+1", "+-1", "-1", "-0", "+", "1_0", "1,5", "1e", "1e+2", "1 2"]
     texts += ["0x1p-3", "0x10", "1d-3", "1f", "inf", "Infinity", "nan", "nan(1)", "1e999", "1e-999", "0e-999", "1e-310"]
     done = python(WRITE, tmp_path / "out.bp", "BP5", json.dumps({str(i): {"eb": t} for i, t in enumerate(texts)}))
@@ -204,7 +204,7 @@ def test_operator_parameters_are_refused(arguments: dict, words: str) -> None:
 
 
 def test_parameters_that_are_set_after_the_operation_was_added(engine: str, tmp_path: Path) -> None:
-    """They do not reach the plugin, as the guide says."""
+    """They do not reach the plugin, as the guide states."""
     adios2 = pytest.importorskip("adios2")
     x = np.linspace(0, 1, 5000)
     adios = adios2.Adios()

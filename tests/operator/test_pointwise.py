@@ -20,7 +20,7 @@ from other_program import Program
 
 
 def test_bounds_relative_to_every_value(engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By a Writer and by the plugin: read by everything, and shown as what they are."""
+    """Written by a Writer and by the plugin; every reader keeps to them, and every tool shows them."""
     x = np.exp2(20 * support.smooth((30, 40), F64)).astype(F32)
     x[3, ::5], x[7, 1], x[8, :] = 0, np.nan, -x[8, :]
     z, half = (x + 1j * x[::-1]).astype(np.complex64), (x[:, :20] % 1000).astype(np.float16)

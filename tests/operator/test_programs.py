@@ -1,4 +1,4 @@
-"""Compiled programs: what only C++ can put, memory that runs out, and the way a process ends."""
+"""Compiled programs: blocks that only C++ can put, memory that runs out, and how a process ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_blocks_of_a_cpp_program(
 def test_ghost_cells_of_a_column_major_program(
     engine_type: str, without: str, with_it: str, programs: Path, program: Callable, tmp_path: Path
 ) -> None:
-    """What ADIOS2 2.12 makes of them, as the guide says."""
+    """The cells that ADIOS2 2.12 writes, as the guide states."""
     said = program([programs / "blocks", "fortran", tmp_path, engine_type]).stdout
     assert said == f"without: {without}\nwith: {with_it}\n"
 
@@ -43,7 +43,7 @@ def test_column_major_blocks_compress_when_the_order_is_told(programs: Path, pro
 def test_incompressible_blocks_stay_inside_adios2s_buffers(
     engine: str, predictor: str, programs: Path, program: Callable, tmp_path: Path
 ) -> None:
-    """BP4 reserves the raw size and little more, and nothing but a memory checker would notice one byte too many."""
+    """BP4 reserves little more than the raw size; only a memory checker would notice one byte too many."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         pytest.skip("valgrind is not installed (Debian: valgrind)")
@@ -92,7 +92,7 @@ def device_put(programs: Path) -> Path:
 
 
 def test_device_put_without_a_device(device_put: Path, program: Callable, tmp_path: Path) -> None:
-    """A machine's devices are hidden from it."""
+    """The machine's devices are hidden from the program."""
     file = tmp_path / "field.bp"
     done = program([device_put, file], env={"CUDA_VISIBLE_DEVICES": ""}, check=False)
     assert done.returncode == 77
@@ -131,7 +131,7 @@ def test_device_put(device_put: Path, program: Callable, cuda: str, tmp_path: Pa
 
 
 def test_the_library_has_no_symbols_of_adios2(program: Callable) -> None:
-    """One file serves ADIOS2 with and without MPI: it must need nothing of ADIOS2's libraries."""
+    """One file serves ADIOS2 with and without MPI, so it must not need ADIOS2's libraries."""
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("nm is not installed (Debian: binutils)")

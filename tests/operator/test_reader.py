@@ -1,4 +1,4 @@
-"""The Reader: any number of ranks, any box, the values that plain ADIOS2 reads."""
+"""The Reader: any number of ranks, any box, the same values as plain ADIOS2."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_any_number_of_ranks_reads(readers: int, mpirun: Callable, by_layer: Cal
 
 @pytest.fixture
 def file(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, np.ndarray]:
-    """T in two blocks, which leave rows 20 to 24 out; S at the second step alone."""
+    """T in two blocks, which leave out rows 20 to 24; S only at the second step."""
     x = support.smooth((30, 40), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor=getattr(request, "param", "lorenzo")) as out:
         for step in range(2):
@@ -100,13 +100,13 @@ def test_a_shape_that_changes_where_a_variable_is_not_in_every_step(engine: Any,
 
 
 def test_a_table_that_lies_about_places(file: tuple[Path, np.ndarray]) -> None:
-    """The start of a block is in no archive: the table's is compared with ADIOS2's."""
+    """Archives do not contain the start of a block: the table's is compared with ADIOS2's."""
     path, _ = file
     with cz.Reader(path) as run:
         row = cz.tables.blocktable.rows_of(run[0].blocks("T"))[1]
     data = (path / "data.0").read_bytes()
-    at = data.index(row.tobytes()[16:]) - 16  # rank and step are 0, as much else
-    row[3] = 24.0  # start0, 25 in truth
+    at = data.index(row.tobytes()[16:]) - 16  # without rank and step, which are 0 like many other bytes
+    row[3] = 24.0  # start0, which is really 25
     (path / "data.0").write_bytes(data[:at] + row.tobytes() + data[at + row.nbytes :])
     with cz.Reader(path) as run, pytest.raises(cusz_core.CorruptArchiveError, match="the block table of 'T' at step 0"):
         run[0].read("T")
@@ -121,7 +121,7 @@ def test_checksums_without_decoding(file: tuple[Path, np.ndarray]) -> None:
         assert [run[i].verify("T") for i in range(2)] == [2, 2]
     data = bytearray((path / "data.0").read_bytes())
     archive = cusz_core.compress(x[25:], 1e-3, predictor="lorenzo")
-    data[data.rindex(archive) + len(archive) - 3] ^= 0x40  # of the last step
+    data[data.rindex(archive) + len(archive) - 3] ^= 0x40  # in the last step
     (path / "data.0").write_bytes(data)
     with cz.Reader(path) as run:
         assert run[0].verify("T") == 2
@@ -132,7 +132,7 @@ def test_checksums_without_decoding(file: tuple[Path, np.ndarray]) -> None:
 
 
 def test_archives_are_kept(file: tuple[Path, np.ndarray]) -> None:
-    """What was read once is not fetched again, as far as the limit allows; values are the same with and without."""
+    """What was read once is not fetched again, as far as the limit allows; values do not depend on the cache."""
     path, x = file
     sizes = [len(cusz_core.compress(part, 1e-3, predictor="lorenzo")) for part in (x[:20], x[25:])]
     with cz.Reader(path) as run:
@@ -162,7 +162,7 @@ def test_an_archive_that_two_threads_have_fetched() -> None:
     "options", [{"eb": 1e-3}, {"eb": 1e-4, "mode": "rel"}, {"psnr": 80}], ids=["abs", "rel", "psnr"]
 )
 def test_more_dimensions_than_four_in_thin_blocks(options: Any, engine: Any, tmp_path: Path) -> None:
-    """Extents of 1 are dropped, so that blocks of a variable have fields of other numbers of dimensions."""
+    """Extents of 1 are dropped, so that fields of a variable's blocks differ in their number of dimensions."""
     x = support.smooth((2, 3, 4, 5, 6), support.F32)
     edges = [(0, 1), (1, 2)], [(0, 1), (1, 3)], [(0, 4)], [(0, 1), (1, 5)], [(0, 6)]
     with cz.Writer(tmp_path / "run.bp", engine=engine, **options) as out, out.step():
@@ -187,14 +187,14 @@ def test_steps_are_not_selected_by_a_parameter(file: tuple[Path, np.ndarray]) ->
 
 
 def test_a_file_before_its_first_step(tmp_path: Path) -> None:
-    """As a writer leaves it that is stopped there: ADIOS2 itself crashes when it closes it."""
+    """As left by a writer that stopped there: ADIOS2 itself crashes when it closes such a file."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3), cz.Reader(tmp_path / "run.bp") as run:
         assert len(run) == 0
         assert list(run) == []
 
 
 def test_variables_of_one_shape_are_shared_alike(tmp_path: Path) -> None:
-    """Whatever they compress to: a rank's positions and numbers of particles are those of the same particles."""
+    """However well they compress: a rank's positions and IDs must belong to the same particles."""
     n = 3000
     x = np.zeros(n, np.float32)
     x[: n // 4] = support.random_bits((n // 4,), support.F32)

@@ -1,4 +1,4 @@
-"""The Reader, of files that a Writer did not write: the values that plain ADIOS2 reads, and the same boxes."""
+"""The Reader on files that no Writer wrote: the same values and boxes as plain ADIOS2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS += ["complex64", "complex128"]
 
 
 def plain(path: Path, name: str, step: int, start: Any = (), count: Any = ()) -> np.ndarray:
-    """What ADIOS2 reads; `step` counts those that have the variable."""
+    """What ADIOS2 reads; `step` counts only steps that have the variable."""
     with adios2.FileReader(str(path)) as file:
         return file.read(name, start=list(start), count=list(count), step_selection=[step, 1])
 
@@ -160,7 +160,7 @@ def blocks_of(x: np.ndarray, grid: Any) -> list[tuple[list[int], np.ndarray]]:
 def test_threads_where_they_pay(
     by_writer: bool, kib: int, n_blocks: int, n_tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not for small blocks, or few: starting threads would take longer than decoding them."""
+    """Small or few blocks use no threads: starting them would take longer than decoding."""
     given: list[Any] = []
 
     class Pool(concurrent.futures.ThreadPoolExecutor):
@@ -180,9 +180,9 @@ def test_threads_where_they_pay(
         assert support.same_bits(whole, plain(path, "u", 0))
         assert len(given) == n_tasks
         assert support.same_bits(run[0].read("u", level=1), np.ascontiguousarray(whole[::2, ::2]))
-        assert len(given) == n_tasks * (1 + by_writer)  # ADIOS2 is asked for one block after the other
+        assert len(given) == n_tasks * (1 + by_writer)  # through ADIOS2, blocks are read one by one
     data = bytearray((path / "data.0").read_bytes())
-    archive = cusz_core.compress(block, 1e-3, **settings)  # of the last one
+    archive = cusz_core.compress(block, 1e-3, **settings)  # the last block's
     data[data.index(archive) + len(archive) - 3] ^= 0x40
     (path / "data.0").write_bytes(data)
     with (
@@ -193,7 +193,7 @@ def test_threads_where_they_pay(
 
 
 def test_blocks_of_which_only_some_are_archives(tmp_path: Path) -> None:
-    """Rows 0 to 9 are in an archive, 20 to 24 in no block. (BP5 does not take an operator off.)"""
+    """Rows 0 to 9 are in an archive, 20 to 24 in no block. (BP5 cannot remove an operator.)"""
     path = tmp_path / "run.bp"
     x = support.smooth((30, 40), support.F32)
     with Program(path, "BP4") as out, out.step():
@@ -223,7 +223,7 @@ def test_blocks_that_overlap(engine: str, tmp_path: Path) -> None:
         out.put("u", x[18:], x.shape, (18, 0))
     with cz.Reader(path) as run:
         assert not support.violations(x, run[0].read("u"), 1e-3)
-        # Of which block the values are that both have is up to ADIOS2's threads.
+        # Where both blocks have a value, it depends on ADIOS2's threads which one is read.
         box = run[0].read("u", (15, 3), (10, 20))
         assert not support.violations(np.ascontiguousarray(x[15:25, 3:23]), box, 1e-3)
 
@@ -249,7 +249,7 @@ def test_a_damaged_archive_is_an_error(tmp_path: Path) -> None:
     data = path / "data.0"
     whole = data.read_bytes()
     outcomes: set[Any] = set()
-    for at in range(60, len(whole), len(whole) // 50):  # before that is what ADIOS2 keeps of the operator
+    for at in range(60, len(whole), len(whole) // 50):  # ADIOS2's own record of the operator comes before
         data.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         with cz.Reader(path) as run:
             try:
@@ -286,7 +286,7 @@ def test_threads_may_read_from_one_reader(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [(20, 16, 12), (3, 9, 5), (7, 7, 7)])
 @pytest.mark.parametrize("eb", [None, 1e-3])
 def test_arrays_that_are_joined_of_blocks(eb: float | None, rows: tuple[int, ...], engine: str, tmp_path: Path) -> None:
-    """Of another length in every step: ADIOS2's reader of BP5 says of all of them what is true of the last one."""
+    """Their length differs between steps: ADIOS2's BP5 reader reports that of the last step for all of them."""
     path = tmp_path / "run.bp"
     fields = [support.smooth((n, 50), support.F64) for n in rows]
     with Program(path, engine) as out:
@@ -314,7 +314,7 @@ def test_arrays_that_are_joined_of_blocks(eb: float | None, rows: tuple[int, ...
 @pytest.mark.parametrize("eb", [None, 0.0])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_blocks_without_a_place_of_8_bits(dtype: type, eb: float | None, engine: str, tmp_path: Path) -> None:
-    """ADIOS2's interface to Python cannot tell them, where they have values that are no characters."""
+    """ADIOS2's Python interface cannot list them if their values are not valid characters."""
     path = tmp_path / "run.bp"
     blocks = {
         step: [np.full((2 + n, 3 + step), 200 + 10 * step + n).astype(dtype) for n in range(3)] for step in (0, 2)
@@ -335,7 +335,7 @@ def test_blocks_without_a_place_of_8_bits(dtype: type, eb: float | None, engine:
 
 
 def test_long_names(engine: str, tmp_path: Path) -> None:
-    """ADIOS2 has no limit for them; those that a Writer takes are shorter."""
+    """ADIOS2 does not limit them; a Writer accepts only shorter ones."""
     x = support.smooth((30, 40), support.F32)
     names = ["ü" * 512, "v" * 1023, "v" * 1024, "v" * 3000]
     with Program(tmp_path / "run.bp", engine) as out, out.step():
@@ -350,7 +350,7 @@ def test_long_names(engine: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plainly", [True, False])
 def test_threads_that_read_files_with_variables_of_one_name(engine: str, plainly: bool, tmp_path: Path) -> None:
-    """The plugin hands a block to the Reader that asked for it, and never one that another thread wants decoded."""
+    """The plugin hands a block only to the Reader that asked for it, never one that another thread wants decoded."""
     fields = [np.linspace(0, 1, 3000), np.linspace(0, 1, 3000)[::-1].copy()]
     for i, x in enumerate(fields):
         with Program(tmp_path / f"{i}.bp", engine) as out, out.step():
@@ -388,7 +388,7 @@ def test_threads_that_read_files_with_variables_of_one_name(engine: str, plainly
 def test_a_stream_of_another_program(eb: float, tmp_path: Path, start_ranks: Callable, together: Callable) -> None:
     x = support.smooth((20, 30), support.F32)
     np.save(tmp_path / "x.npy", x)
-    # Not by a thread: ADIOS2 keeps the interpreter to itself while it waits for the stream.
+    # Not in a thread, because ADIOS2 holds the interpreter while it waits for the stream.
     writing = start_ranks(1, "other_program.py", tmp_path / "stream", tmp_path / "x.npy", str(eb))
     received = 0
     with cz.Reader(tmp_path / "stream", engine="SST") as run:
@@ -406,7 +406,7 @@ def test_a_stream_of_another_program(eb: float, tmp_path: Path, start_ranks: Cal
 
 
 def test_a_column_major_program(programs: Path, program: Callable, tmp_path: Path) -> None:
-    """Its shapes are reversed for readers in Python, and its archives have either order of axes."""
+    """Python readers see its shapes reversed; its archives have either order of axes."""
     for engine in ("BP5", "BP4"):
         program([programs / "blocks", "column", tmp_path, engine])
         path = tmp_path / f"column_{engine}.bp"
@@ -420,7 +420,7 @@ def test_a_column_major_program(programs: Path, program: Callable, tmp_path: Pat
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_an_array_whose_number_of_dimensions_changes(engine: Any, dtype: Any, tmp_path: Path) -> None:
-    """From a BP5 file, ADIOS2 would give zeros, or end the process."""
+    """From a BP5 file, ADIOS2 would return zeros or end the process."""
     x = np.arange(600, dtype=dtype)
     for mode, given in (("Write", x), ("Append", x.reshape(20, 30))):
         with Program(tmp_path / "run.bp", engine, mode=mode) as out, out.step():

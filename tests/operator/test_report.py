@@ -1,4 +1,4 @@
-"""`cusz report`: the page has the figures that the file has, and says what is wrong."""
+"""`cusz report`: the page shows the figures of the file, and says what is wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
 class Html(HTMLParser):
-    """What a page holds: tables by name, as lists of rows; the text of everything; identifiers, links, classes."""
+    """The contents of a page: tables by name, as lists of rows; all text; identifiers, links and classes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Html(HTMLParser):
             self.terms[list(self.terms)[-1]] += data
 
     def rows(self, table: str) -> dict[str, dict[str, str]]:
-        """The rows of a table by what is in their first cell."""
+        """The rows of a table by their first cell."""
         heads, *rows = self.tables[table]
         return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
 
@@ -109,7 +109,7 @@ def page_of(*arguments: Any) -> Html:
 
 
 def checked(text: str) -> Html:
-    """A page, of which is checked that it refers to nothing outside, and to nothing that it lacks."""
+    """Parses a page after checking that it refers to nothing outside, and to no missing identifier."""
     words = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=\s]*", "", text)
     assert not re.search(r"https?:|//[a-z]|@import|<script|<link|<iframe", words, re.IGNORECASE)
     html = Html(text)
@@ -120,7 +120,7 @@ def checked(text: str) -> Html:
 
 
 def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Path:
-    """U in two blocks and V, of doubles, at each step, with numbers and a text."""
+    """Writes U in two blocks, V (doubles), integers and a text at each step."""
     with cz.Writer(path, **{"eb": EB, **options}) as out:
         for n in range(steps):
             with out.step():
@@ -135,7 +135,7 @@ def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Pa
 
 
 def pair(folder: Path, fields: dict[str, Any], eb: float = EB, **options: Any) -> tuple[Path, Path]:
-    """A step of these variables, and the same without loss."""
+    """Writes a step of these variables, and the same without loss."""
     run, exact = folder / "run.bp", folder / "exact.bp"
     return support.write_run(run, fields, eb=eb, **options), support.write_run(exact, fields, eb=0.0, **options)
 
@@ -261,7 +261,7 @@ def test_a_broken_bound(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.
 
 
 def test_the_bound_is_compared_exactly(tmp_path: Path) -> None:
-    """An error of just the bound is none, and the next larger one is."""
+    """An error equal to the bound is allowed; the next larger one is not."""
     x = np.zeros((1, 64), np.float64)
     eb = 0.25
     for name, shift in (("equal.bp", eb), ("beyond.bp", math.nextafter(eb, 1))):
@@ -277,7 +277,7 @@ def test_the_bound_is_compared_exactly(tmp_path: Path) -> None:
 
 
 def test_values_that_must_be_the_same(tmp_path: Path) -> None:
-    """NaN that came back as a number, and integers of a Writer."""
+    """NaN that came back as a number, and integers."""
     field = X.copy()
     field[1, 2, 3] = np.nan
     for name, eb, x, n in (("run.bp", EB, X, 3), ("exact.bp", 0.0, field, 4)):
@@ -306,7 +306,7 @@ def test_a_step_without_a_bound_is_not_said_to_keep_one(tmp_path: Path) -> None:
 
 
 def test_blocks_that_overlap_with_bounds_relative_to_every_value(tmp_path: Path) -> None:
-    """Which of them a value is from is not known."""
+    """Because it is unknown which of them a value comes from."""
     for name, eb in (("run.bp", EB), ("exact.bp", None)):
         with Program(tmp_path / name) as out, out.step():
             for _ in range(2):
@@ -356,7 +356,7 @@ def test_a_lossy_original_is_named(runs: tuple[Path, Path]) -> None:
 
 
 def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
-    """What the plugin compressed in a program that knows ADIOS2 alone; blocks without a global shape are listed."""
+    """Compressed by the plugin in a program that only knows ADIOS2; blocks without a global shape are listed."""
     field = X.astype(np.float64)
     for path, eb in ((tmp_path / "run.bp", EB), (tmp_path / "raw.bp", None)):
         with Program(path, engine) as out:
@@ -477,7 +477,7 @@ LARGE = support.smooth((64, 72, 160), support.F32)
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """U of four blocks, with fill values in a corner, that counts as large; and its original."""
+    """A run with U in four blocks, which counts as large and has fill values in a corner; and its original."""
     monkeypatch.setattr(collect, "VIEW", LARGE.size // 2)
     monkeypatch.setattr(collect, "PREVIEW", 40)
     filled = LARGE.copy()
@@ -561,7 +561,7 @@ def test_a_large_run_without_levels_that_are_a_grid(tmp_path: Path, monkeypatch:
 
 
 def test_where_a_large_run_has_no_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a level of an AMR code: what lies between blocks is not drawn as if their values reached there."""
+    """As in a level of an AMR code: the gaps between blocks are not filled with the values of their neighbours."""
     monkeypatch.setattr(collect, "VIEW", 1000)
     with cz.Writer(tmp_path / "run.bp", eb=EB, predictor="spline") as out, out.step():
         out.put("U", LARGE[0, :16, :32], LARGE[0].shape)
@@ -581,7 +581,7 @@ def test_where_a_large_run_has_no_blocks(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ADIOS2 gives whole archives, and those of the blocks that the plane meets are read."""
+    """ADIOS2 returns whole archives; only those of blocks that the plane cuts are read."""
     monkeypatch.setattr(collect, "VIEW", 1000)
     with Program(tmp_path / "run.bp", engine) as out, out.step():
         out.put("u", LARGE[:20], LARGE.shape, eb=EB)
@@ -599,7 +599,7 @@ def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_values_whose_range_overflows(is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are drawn: matplotlib raised errors."""
+    """They are drawn, although matplotlib itself would raise errors."""
     if is_large:
         monkeypatch.setattr(collect, "VIEW", 500)
     most = np.finfo(np.float64).max
@@ -609,12 +609,12 @@ def test_values_whose_range_overflows(is_large: bool, tmp_path: Path, monkeypatc
     assert page.broken == []
     html = checked(report.html(page))
     assert set(html.rows("Against the original")) == {"space", "plane", "line"}
-    # The part of a large run that is drawn without an original.
+    # Without an original, part of a large run is drawn.
     checked(report.html(report.make(tmp_path / "run.bp")))
 
 
 def test_a_small_run_is_not_decoded_to_be_drawn(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of a variable of up to 2^24 values is drawn without an original, and slices of the whole with one."""
+    """Without an original, variables of up to 2^24 values are not drawn; with one, slices of the whole are."""
     assert collect.VIEW == 2**24
     monkeypatch.setattr(collect, "picture_of", None)
     page = report.make(runs[0])
@@ -649,7 +649,7 @@ def test_slabs_cover_a_box_once(count: list[int], slab: int) -> None:
 
 @pytest.mark.parametrize("shape", [(64,), (63,), (32, 32), (31, 24), (16, 16, 16), (8, 1, 12)])
 def test_a_spectrum(shape: tuple[int, ...]) -> None:
-    """One wave along the last axis has its power at its number, and noise has the same at all."""
+    """A single wave along the last axis has its power at its wave number; noise has equal power at all."""
     at = np.arange(shape[-1]) / shape[-1]
     field = np.broadcast_to(3 + 4 * np.cos(2 * np.pi * 3 * at), shape)
     found = figures.spectrum(field)
@@ -747,7 +747,7 @@ def test_a_damaged_file(runs: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_a_damaged_foreign_file(engine: str, tmp_path: Path) -> None:
-    """Without block tables all archives are looked at: what is wrong with one is a note."""
+    """Without block tables, all archives are examined; damage to one is a note."""
     with Program(tmp_path / "run.bp", engine) as out, out.step():
         out.put("u", X[:10], X.shape, eb=EB)
         out.put("u", X[10:], X.shape, (10, 0, 0))
@@ -778,7 +778,7 @@ def test_small_changes_of_a_spectrum_can_be_seen(largest: float, is_linear: bool
     assert low < -2e-9
     assert high > change.max()
     heights = axes.transAxes.inverted().transform(axes.transData.transform([(0, 0), (0, 1e-9)]))[:, 1]
-    assert heights[1] - heights[0] > 0.05  # of the height of the panel
+    assert heights[1] - heights[0] > 0.05  # as a fraction of the panel's height
     assert (axes.get_yscale() == "linear") == is_linear
     assert all(low <= tick <= high for tick in axes.get_yticks()) or is_linear
 

@@ -1,4 +1,4 @@
-"""Minimum and maximum as ADIOS2 tells them of a Writer's files: the true ones, or none."""
+"""Min and max that ADIOS2 reports for a Writer's files: the true ones, or none."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ import adios2
 from other_program import Program
 
 X = support.smooth((20, 30), support.F32)
-UNKNOWN = ("3.40282e+38", "-3.40282e+38")  # of a float variable that has statistics, where no value counts
-#: What bpls shows of a variable without statistics, and of one where no value counts. BP4 has its own.
+UNKNOWN = ("3.40282e+38", "-3.40282e+38")  # of a float variable with statistics of which no value counts
+#: What bpls shows for a variable without statistics, and for one of which no value counts. BP4 differs.
 AFTER_2_12 = hasattr(adios2.bindings.IO, "DefineReaderDerivedVariable")
 NONE, NO_VALUES = (("N/A", "N/A"), ("N/A", "N/A")) if AFTER_2_12 else (("0", "0"), UNKNOWN)
 NONE_IN_BP4 = ("0", "0")
@@ -39,7 +39,7 @@ Told = Callable[[Path], dict[str, tuple[str, str]]]
 
 @pytest.fixture(scope="session")
 def told(program: Callable, bpls: str) -> Told:
-    """Minimum and maximum of every variable but block tables, as `bpls -l` prints them."""
+    """Min and max of every variable except block tables, as `bpls -l` prints them."""
 
     def listed(path: Path) -> dict[str, tuple[str, str]]:
         lines = [line for line in program([bpls, "-l", path]).stdout.splitlines() if "cusz/blocks" not in line]
@@ -53,14 +53,14 @@ def told(program: Callable, bpls: str) -> Told:
 
 
 def blocks_of(path: Path, name: str, step: int = 0) -> list[tuple[str, str, str, str]]:
-    """Start, count, minimum and maximum of every block, as ADIOS2 tells them."""
+    """Start, count, min and max of every block, as ADIOS2 reports them."""
     with adios2.FileReader(str(path)) as run:
         blocks = run.engine.blocks_info(name, step)
     return [(block["Start"], block["Count"], block["Min"], block["Max"]) for block in blocks]
 
 
 def write(path: Path, *fields: np.ndarray, **options: Any) -> None:
-    """A step for each field."""
+    """Writes a step for each field."""
     support.write_run(path, *({"T": field} for field in fields), **{"eb": 1e-3, **options})
 
 
@@ -93,7 +93,7 @@ def test_bpls_shows_minimum_and_maximum(told: Told, tmp_path: Path) -> None:
     ids=str,
 )
 def test_every_shape(count: tuple[int, ...], mode: Any, dtype: np.dtype, tmp_path: Path) -> None:
-    """Extents and values are right, too."""
+    """Not only min and max, but also extents and values are right."""
     shape, start = tuple(n + 3 for n in count), tuple(i % 3 for i in range(len(count)))
     if len(count) > 6:
         shape = count
@@ -109,7 +109,7 @@ def test_every_shape(count: tuple[int, ...], mode: Any, dtype: np.dtype, tmp_pat
 
 
 def test_blocks_without_values(told: Told, tmp_path: Path) -> None:
-    """They leave the minimum and maximum of others alone; by themselves they show a minimum above the maximum."""
+    """They do not affect the min and max of other blocks; by themselves, they have a min above the max."""
     nothing = np.full((5, 30), np.nan, np.float32)
     nothing[0] = 1e20, *[np.inf] * 29
     shape = (25, 30)
@@ -150,7 +150,7 @@ def test_without_statistics(options: dict[str, Any], told: Told, tmp_path: Path)
 
 @pytest.mark.parametrize("then", [{}, {"ranges": False}, {"parameters": {"StatsLevel": 0}}], ids=str)
 def test_what_is_appended_is_as_the_file(then: dict[str, Any], told: Told, tmp_path: Path) -> None:
-    """Readers of BP5 crash where some steps have statistics and others have none."""
+    """BP5 readers crash if some steps have statistics and others do not."""
     path, y = tmp_path / "run.bp", X + np.float32(1)
     write(path, X)
     write(path, y, append=True, **then)
@@ -193,7 +193,7 @@ def described(low: str, high: str, kind: str = "float") -> dict[str, str]:
     ],
 )
 def test_how_files_without_statistics_are_known(variables: list[dict[str, str]], expected: bool | None) -> None:
-    """ADIOS2 tells 0 for both, and after 2.12 a minimum above the maximum, as for a variable without finite values."""
+    """ADIOS2 reports 0 for both, or after 2.12 a min above the max, as for a variable without finite values."""
 
     class FileReader:
         def __init__(self, path: str) -> None:
@@ -212,7 +212,7 @@ def test_how_files_without_statistics_are_known(variables: list[dict[str, str]],
 
 
 def test_appending_to_a_damaged_file(tmp_path: Path) -> None:
-    """ADIOS2 would crash when it is asked for the file's statistics."""
+    """ADIOS2 would crash if it were asked for the file's statistics."""
     write(tmp_path / "run.bp", X)
     metadata = tmp_path / "run.bp" / "md.0"
     support.damage(metadata, metadata.stat().st_size // 2, 255)
@@ -231,7 +231,7 @@ def test_appending_to_a_file_without_steps(told: Told, tmp_path: Path) -> None:
 
 @pytest.fixture
 def tried_anew() -> Iterator[None]:
-    """What is known of this process's ADIOS2 is forgotten, before and after the test."""
+    """Forgets what is known about this process's ADIOS2, before and after the test."""
     for forget in (statistics.problem.cache_clear, statistics.warn.cache_clear):
         forget()
     yield
@@ -247,7 +247,7 @@ def fail(*_: Any) -> str:
 def test_files_without_where_it_fails(
     told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One warning, and files as without."""
+    """There is one warning, and files are as without statistics."""
     write(tmp_path / "with.bp", X)
     statistics.problem.cache_clear()
     monkeypatch.setattr(statistics, "_problem_of", fail)
@@ -297,7 +297,7 @@ with cusz_operator.Writer(sys.argv[1], eb=0) as out, out.step():
 
 @pytest.mark.parametrize("most_bytes", [0, 100, 1000])
 def test_a_full_disk_at_the_trial(most_bytes: int, told: Told, python: Callable, tmp_path: Path) -> None:
-    """The process goes on: ADIOS2's destructors, which fail as well, would end it."""
+    """The process goes on, although ADIOS2's destructors, which fail as well, would end it."""
     done = python(NOWHERE, tmp_path / "run.bp", str(most_bytes))
     assert len([line for line in done.stderr.splitlines() if "because a trial with this ADIOS2 failed" in line]) == 1
     assert told(tmp_path / "run.bp")["T"] == NONE

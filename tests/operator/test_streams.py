@@ -1,4 +1,4 @@
-"""Opening streams so that SST can tell ranks apart (tests/nodes has the ranks, on several nodes)."""
+"""Opening streams so that SST can tell ranks apart (tests/nodes does so with ranks on several nodes)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ processes = st.lists(
 
 @given(processes)
 def test_sums_of_number_and_second_differ(told: list[tuple[int, float]]) -> None:
-    """At the moment when each has waited, by its own clock; which is not the end of a second."""
+    """At the moment when each rank stops waiting, by its own clock; this moment is not near the end of a second."""
     waits = waits_apart(told)
     begins = [now + wait for (_, now), wait in zip(told, waits, strict=True)]
     assert all(wait >= 0 for wait in waits)
@@ -33,7 +33,7 @@ def test_nobody_waits_without_need() -> None:
 
 
 class Ranks:
-    """A communicator of ranks with the same process number."""
+    """A communicator of ranks with the same process ID."""
 
     def __init__(self, size: int) -> None:
         self.size, self.rank = size, 0
@@ -55,6 +55,6 @@ def test_a_long_wait_is_told(size: int, said: str, capsys: pytest.CaptureFixture
 
 
 def test_what_is_wrong_with_an_engine_is_told_when_it_is_opened() -> None:
-    """And not here, by one rank that leaves the others waiting."""
+    """Not here, where one rank would leave the others waiting."""
     with streams.told_apart(None, Ranks(2), {}):
         pass

@@ -1,4 +1,4 @@
-"""bpls sees ordinary variables (other versions of ADIOS2: test_hosts.py), and `inspect_bp` sees the archives."""
+"""bpls sees ordinary variables (for other versions of ADIOS2, see test_hosts.py); `inspect_bp` sees the archives."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path], cusz_
                 assert b["archive_bytes"] <= raw_bytes + 48
                 assert (b["eb"], b["mode"]) == ((case.eb, case.mode) if b["kind"] == "tiled" else (0, "abs"))
                 assert b["kind"] in (("packed", "raw") if case.exact else ("tiled", "raw"))
-                version = b.get("version", 1)  # bytes without an archive have none
+                version = b.get("version", 1)  # raw bytes without an archive have no version
                 assert version == case.version or (version == 1 and b["ratio"] < 1.3)
             if name.startswith("BP5"):
                 wrote = [rank for rank in range(ranks) if (b["start"], b["count"]) in case.blocks(rank, ranks)]
@@ -124,7 +124,7 @@ def test_blocks_that_overlap_are_told_apart_or_reported(engine: str, tmp_path: P
 
 @pytest.fixture
 def two_fields(engine: str, tmp_path: Path) -> tuple[str, Any, Any, np.ndarray]:
-    """The engine's type, IO and open engine of a file with the variables A and B, and their field."""
+    """Engine type, IO and open engine of a file with the variables A and B, and their field."""
     field = support.smooth((50, 60), support.F64)
     with Program(tmp_path / "two.bp", engine) as out, out.step():
         for name in "AB":
@@ -143,19 +143,19 @@ def test_capture(two_fields: tuple[str, Any, Any, np.ndarray]) -> None:
         for name in names:
             engine.get(io.inquire_variable(name), got[name], adios2.Mode.Sync)
 
-    # The archive is what Python makes of the field; a buffer that is too small is only a second attempt.
+    # The archive is the one that Python makes; too small a buffer only causes a second attempt.
     for capacity in (field.nbytes + 48, 1):
         archive = plugin.capture("A", capacity, lambda: get("A"))
         assert archive is not None
         assert archive.tobytes() == cusz_core.compress(field, 1e-3)
 
-    # One block is captured, what comes after it is decoded.
+    # One block is captured; those after it are decoded.
     archive = plugin.capture("A", field.nbytes + 48, lambda: get("A", "B", "A"))
     assert archive is not None
     assert support.violations(field, got["A"], 1e-3) == []
     assert support.violations(field, got["B"], 1e-3) == []
 
-    # A block of another variable is decoded, where the engine names it.
+    # A block of another variable is decoded, if the engine names the variable.
     got["B"][:] = 7
     archive = plugin.capture("A", field.nbytes + 48, lambda: get("B"))
     assert (archive is None) == (engine_type == "BP5")
@@ -199,7 +199,7 @@ def test_capture_functions_check_their_arguments() -> None:
 def test_threads(
     ranks: int, threads: str | None, variable: str | None, expected: str, mpirun: Callable, tmp_path: Path
 ) -> None:
-    """One thread a rank where a launcher starts several on a node; the parameter and OMP_NUM_THREADS say otherwise."""
+    """One thread per rank if a launcher starts several on a node, unless the parameter or OMP_NUM_THREADS is set."""
     arguments = [tmp_path / "threads.bp", *([threads] if threads else [])]
     done = mpirun(ranks, "threads.py", *arguments, env={"OMP_NUM_THREADS": variable})
     assert done.stdout.strip() == expected

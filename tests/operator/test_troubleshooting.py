@@ -1,4 +1,4 @@
-"""Every message that troubleshooting.md quotes exists: in the sources, or printed by what is done here."""
+"""Every message that troubleshooting.md quotes exists in the sources, or is printed by the programs run here."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ adios2 = pytest.importorskip("adios2")
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/reference/troubleshooting.md").read_text(encoding="utf-8")
 QUOTES = [line for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S) for line in block.splitlines()]
-#: What precedes a message: the class of an exception, or who prints it.
+#: What precedes a message: the class of an exception, or the program that prints it.
 PREFIX = re.compile(r"\w+Error: |cusz: error: |cusz_operator: |PROBLEM +|\[ADIOS2 \w+\] ")
-#: Provoked elsewhere, by a program that has to be compiled.
+#: Messages that other tests provoke.
 ELSEWHERE = {
     "Span does not support Operations": "test_adios2_examples.py",
     "ORTE has lost communication with a remote daemon.": "../nodes/test_runs.py",
 }
-GAP = "\0"  # stands where a message has a value
+GAP = "\0"  # placeholder for a value in a message
 
 
 def occurs(quote: str, text: str) -> bool:
-    """Whether the pieces of a quote are in a text, in their order."""
+    """Whether a text contains the pieces of a quote, in order."""
     place = 0
     for piece in map(str.strip, quote.split("...")):
         found = text.find(piece, place)
@@ -47,7 +47,7 @@ def occurs(quote: str, text: str) -> bool:
 
 
 def python_texts(path: Path) -> Iterator[str]:
-    """The texts of a file in Python, each as a whole, with a gap for every value that is not a text of `plugin`."""
+    """The strings of a Python file, joined, with a gap for every value that is not a string of `plugin`."""
 
     def value_of(part: ast.expr) -> str:
         if isinstance(part, ast.Constant):
@@ -65,7 +65,7 @@ def python_texts(path: Path) -> Iterator[str]:
 
 
 def cpp_texts(path: Path) -> Iterator[str]:
-    """The texts of every statement of a file in C++, with a gap wherever one ends and where printf puts a value."""
+    """The strings of every statement of a C++ file, with a gap between strings and where printf puts a value."""
     statement: list[str] = []
     joined = re.sub(r'(?<!\\)"\s*\n\s*"', "", path.read_text(encoding="utf-8"))
     for text, _ in re.findall(r'"((?:[^"\\\n]|\\.)*)"|(;)', joined):
@@ -88,7 +88,7 @@ def texts() -> list[str]:
 
 # ------------------------------------------------------------------------------------------------ what programs print
 
-#: Writes T, compressed, and noise, compressed with the bound given; n is of a type that the plugin does not take.
+#: Writes T, compressed; noise, with the given bound; z, of a type that the plugin does not take; and plain, without it.
 WRITE = """
 import sys
 import adios2
@@ -178,7 +178,7 @@ def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: py
         where = {"ADIOS2_PLUGIN_PATH": searched, "LD_LIBRARY_PATH": None}
         run([bpls, "-d", "run.bp", "T"], **where)
         run([*check, "adios2.xml"], **where)
-        python_run(WRITE, folder / "never.bp", "1", "1e-3", **where)  # ADIOS2 ends it
+        python_run(WRITE, folder / "never.bp", "1", "1e-3", **where)  # ADIOS2 ends the process
     run([*check, "run.bp", "adios2.xml"])
     misspelt = CONFIGURATION.replace('"cusz_operator"', '"cuszoperator"')
     (folder / "misspelt.xml").write_text(misspelt, encoding="utf-8")

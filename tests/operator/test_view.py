@@ -1,4 +1,4 @@
-"""`cusz view`: a plane of a run, from the level that its pixels need."""
+"""`cusz view`: draws a plane of a run from the level that its pixels need."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pixels_of(file: Path) -> np.ndarray:
-    """The colours of a PNG file of one kind."""
+    """The colours of a PNG file: 8-bit RGB, without filters."""
     content = file.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     chunks, at = {}, 8
@@ -75,7 +75,7 @@ def test_a_picture_is_of_the_level_that_its_pixels_need(run: Path, tmp_path: Pat
             plane = step.read("U", level=number)[level.coordinates[0].tolist().index(32)]
             brightness = rgb[::times, ::times].astype(int).sum(axis=2).reshape(-1)
             in_order = np.argsort(plane.reshape(-1), kind="stable")
-            assert (np.diff(brightness[in_order]) >= -40).all()  # growing, but for roundings of each colour
+            assert (np.diff(brightness[in_order]) >= -40).all()  # growing, except for the rounding of colours
             assert pixels == 1 or brightness[in_order[-1]] - brightness[in_order[0]] > 200
 
 
@@ -108,7 +108,7 @@ def test_planes_and_means(run: Path) -> None:
         assert (view.picture_of(step, "line", {}, (), 160, 1).values == step.read("line")).all()
         assert (view.picture_of(step, "flow", {"z": 0}, (), 6, 6).values == abs(step.read("flow")[0])).all()
         coarse = view.picture_of(step, "U", {"z": 33}, (), 20, 9)
-        assert coarse.cuts == {"z": 32}  # the nearest that there is
+        assert coarse.cuts == {"z": 32}  # the nearest in this level
 
 
 def test_in_a_terminal(run: Path, cusz_cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_what_is_refused(run: Path, tmp_path: Path, cusz_cli: Callable) -> None:
 
 
 def test_levels_that_are_no_grid_are_left_out(tmp_path: Path, cusz_cli: Callable) -> None:
-    """Blocks that begin at 33 and at 70 have no rows in common in coarser levels; all values can be drawn."""
+    """The blocks' rows differ in coarser levels, so that all values are drawn."""
     x = X[0]
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
         for (top, bottom), (left, right) in (

@@ -50,7 +50,7 @@ def steps_of(path: Path) -> int:
 def test_plain_adios2_reads_every_value_within_the_bound_of_the_whole_field(
     ranks: int, engine: str, by_layer: Callable
 ) -> None:
-    """With keys in place of addresses, with no field there, ADIOS2 has not touched any value."""
+    """The Writer passes keys in place of addresses, so ADIOS2 cannot have touched any value itself."""
     with adios2.FileReader(str(by_layer(ranks, engine))) as run:
         for case in LAYER_CASES:
             for i, step in enumerate(case.steps):
@@ -75,7 +75,7 @@ def test_the_bound_does_not_depend_on_the_number_of_writers(engine: str, by_laye
 
 @pytest.mark.mpi
 def test_what_was_asked_is_known(engine: str, by_layer: Callable) -> None:
-    """Of all ranks together, some of which have no block of a variable."""
+    """Over all ranks together, some of which have no block of a variable."""
     for ranks in WRITERS:
         found = {own.name: own for own in cz.inspect_variables(by_layer(ranks, engine))}
         assert found == {own.name: own for own in cz.inspect_variables(by_layer(ranks, engine), check=True)}
@@ -127,7 +127,7 @@ def test_the_block_table(engine: str, by_layer: Callable) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", WRITERS)
 def test_adios2_knows_minimum_and_maximum(ranks: int, by_layer: Callable) -> None:
-    """Of every block and variable, of values that are finite and not fill; BP4 has none (test_statistics.py)."""
+    """Of every block and variable, over finite values that are not fill; BP4 has none (test_statistics.py)."""
     path = by_layer(ranks, "BP5")
     tables = {(t["variable"], t["step"], t["block"]): t for t in cz.inspect_bp(path)}
     with adios2.FileReader(str(path)) as run:
@@ -175,7 +175,7 @@ def test_append(engine: Any, overlap: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("goal", [{"eb": 1e-3, "mode": "rel"}, {"psnr": 80}, {"ratio": 10}], ids=str)
 @pytest.mark.parametrize("value", [3.5, 0.0, np.inf, np.nan])
 def test_variables_without_a_value_range(value: float, goal: dict[str, Any], tmp_path: Path) -> None:
-    """A field before anything has happened, or that is missing everywhere: exact, and next to nothing on the disk."""
+    """A field at its initial value, or missing everywhere, is stored exactly and takes next to no space."""
     flat = np.full((24, 16, 16), value, np.float32)
     masked = np.where(np.arange(flat.size).reshape(flat.shape) % 3 == 0, np.float32(1e20), flat)
     given: dict[str, np.ndarray] = {"flat": flat, "half": flat.astype(np.float16), "masked": masked}
@@ -192,7 +192,7 @@ def test_variables_without_a_value_range(value: float, goal: dict[str, Any], tmp
 
 
 def test_a_bound_of_0_relative_to_the_value_range_changes_nothing(dtype: np.dtype, tmp_path: Path) -> None:
-    """Not the sign of a zero, either."""
+    """Not even the sign of a zero."""
     x = np.array([[0.0, -0.0, np.nan, 1e20]], dtype)
     support.write_run(tmp_path / "run.bp", {"x": x}, eb=0, mode="rel", fill=1e20)
     with cz.Reader(tmp_path / "run.bp") as run:
@@ -202,7 +202,7 @@ def test_a_bound_of_0_relative_to_the_value_range_changes_nothing(dtype: np.dtyp
 @pytest.mark.parametrize("is_recorded", [False, True])
 @pytest.mark.parametrize("steps", [0, 2])
 def test_appending_to_metadata_that_are_not_in_the_index(steps: int, is_recorded: bool, tmp_path: Path) -> None:
-    """Of a program that was killed while ADIOS2 wrote in the background, which appends behind them."""
+    """A program killed while ADIOS2 wrote in the background leaves such metadata; ADIOS2 appends after them."""
     path, later = tmp_path / "run.bp", tmp_path / "later.bp"
     x = support.smooth((20, 30), support.F32)
     for i in range(3):
@@ -228,14 +228,14 @@ def test_appending_to_metadata_that_are_not_in_the_index(steps: int, is_recorded
 def test_appending_to_a_file_whose_first_step_is_not_complete(
     left: list[str], is_recorded: bool, engine: Any, tmp_path: Path
 ) -> None:
-    """As its program was killed: ADIOS2 writes to the index last."""
+    """Because its program was killed: ADIOS2 writes the index last."""
     path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
     support.write_run(path, {"T": x, "old": x}, eb=1e-4, engine=engine)
     for file in path.iterdir():
         if file.name not in left:
             os.truncate(file, 0)
     if engine == "BP4" and not left:
-        for name in ("md.0", "md.idx"):  # which ADIOS2 makes in the background
+        for name in ("md.0", "md.idx"):  # ADIOS2 creates them in the background
             (path / name).unlink()
     if is_recorded:  # the step had ended for the program, while ADIOS2 wrote in the background
         recorder = checks.Recorder(path, 0)
@@ -261,7 +261,7 @@ def test_appending_to_a_file_whose_first_step_is_not_complete(
 def test_the_room_that_is_asked_for(
     length: int, ndim: int, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of many small blocks, and of many variables: enough, and not many times too much."""
+    """For many small blocks and for many variables: enough, but not many times too much."""
     asked, x = [0], np.ones((2,) * ndim, np.float32)
     monkeypatch.setattr("cusz_operator.writing.writer.require_room", lambda needed, _: asked.append(needed))
     for variables, n in ((1, 2000), (500, 1)):
@@ -273,7 +273,7 @@ def test_the_room_that_is_asked_for(
                         start = (2 * k, *[0] * (ndim - 1))
                         out.put(f"{name:0{length}}", x, shape=(2 * n, *x.shape[1:]), start=start)
                 before, taken = taken, sum(file.stat().st_size for file in path.iterdir())
-                of_blocks = asked[-1] - (1 << 20)  # without what is kept for the rest
+                of_blocks = asked[-1] - (1 << 20)  # without the reserve for everything else
                 assert taken - before <= of_blocks
                 assert of_blocks <= 9 * (taken - before) or length > 1
 
@@ -284,7 +284,7 @@ def test_the_room_that_is_asked_for(
 def test_appending_no_step_in_the_background(
     how: str, ranks: int, mpirun: Callable, require_right: Callable, tmp_path: Path
 ) -> None:
-    """A restart that ends before its first step: ADIOS2 would crash when it closes the file. The next one goes on."""
+    """A restart that ends before its first step: ADIOS2 would crash on closing the file. A later restart can go on."""
     for steps, already_there in (("1", ""), ("0", "1"), ("1", "1"), ("0", "2")):
         mpirun(ranks, "faults.py", how, tmp_path / "run.bp", "BP5", steps, already_there, timeout=60)
     assert require_right(tmp_path / "run.bp", 2) == 2
@@ -297,7 +297,7 @@ def test_appending_no_step_in_the_background(
 def test_a_folder_of_other_things_is_not_replaced(
     others: list[str], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ADIOS2 deletes all that is in the folder: of "." or "/", too."""
+    """ADIOS2 deletes everything in the folder, even if it is "." or "/"."""
     for name in others:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine")
@@ -330,7 +330,7 @@ def test_an_empty_folder_or_one_of_a_run_that_was_killed_is_replaced(
 def test_a_program_that_is_stopped_between_steps(
     modes: dict[str, bool], stop: type[BaseException], tmp_path: Path
 ) -> None:
-    """The steps that have ended are in the file, also those that are written later."""
+    """All steps that have ended are in the file, even those that are written later."""
 
     def simulate() -> None:
         with cz.Writer(tmp_path / "run.bp", eb=0, **modes) as out:
@@ -346,7 +346,7 @@ def test_a_program_that_is_stopped_between_steps(
 
 
 def test_writing_in_the_background(tmp_path: Path) -> None:
-    """A step is in the file when the next one has begun to be written; one that fails takes none with it."""
+    """A step is in the file once the next one is being written; a step that fails does not lose others."""
     x = support.smooth((64, 64, 64), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, asynchronous=True) as out:
         for i in range(4):
@@ -387,7 +387,7 @@ def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_settings_by_patterns_of_names(tmp_path: Path) -> None:
-    """A name of its own comes before patterns, and of these the first that fits."""
+    """A literal name takes precedence over patterns; among patterns, the first match counts."""
     x = support.smooth((20, 30), support.F64)
     own: dict[str, Any] = {"level*/rho": {"eb": 0.1}, "level[!0]/*": {"eb": 0.2}, "level1/rho": {"eb": 0.3}}
     own |= {"[x]": {"eb": 0.4}, "relative": {"eb": 1e-2, "mode": "rel"}}
@@ -410,11 +410,11 @@ def test_settings_that_fit_no_array_are_warned_of(tmp_path: Path) -> None:
         out.close()
     out.close()
     with cz.Writer(tmp_path / "none.bp", eb=1e-3, variables=own):
-        pass  # no step, so nothing can be said
+        pass  # no step, so no warning
 
 
 def test_settings_that_decide_about_nothing_are_warned_of(tmp_path: Path) -> None:
-    """The first pattern that fits counts: the bound of one behind it would be lost without a word."""
+    """The first pattern that matches counts: a later one's bound would be lost silently."""
     x = support.smooth((20, 30), support.F64)
     own = {"*": {"eb": 0.1}, "rho": {"eb": 0.2}, "level*/rho": {"eb": 0.3}, "[uz]": {"eb": 0.4}}
     out = cz.Writer(tmp_path / "run.bp", variables=own)
@@ -439,7 +439,7 @@ def test_a_name_that_is_also_a_pattern_of_another_is_warned_of(tmp_path: Path) -
             out.put("a[1]", x)
             out.put(name, x)
         with expectation:
-            out.close()  # tests take warnings for errors
+            out.close()  # warnings are errors in tests
 
 
 def test_coordinates_that_nobody_gave_a_bound(tmp_path: Path) -> None:
@@ -456,7 +456,7 @@ def test_coordinates_that_nobody_gave_a_bound(tmp_path: Path) -> None:
 
 
 def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
-    """A bound for a pattern is not for the integers, numbers and texts among them; how they are packed is."""
+    """A pattern's bound does not apply to integers, single values and texts; its choice of packing does."""
     x = support.smooth((20, 30), support.F64)
     own = {"*": {"eb": 0.5, "lossless": "zstd"}}
     numbers = np.arange(1000)
@@ -476,7 +476,7 @@ def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
 
 
 def test_without_ranges(cusz_cli: Callable, tmp_path: Path) -> None:
-    """Where no bound needs them, minimum and maximum may be left out; the archives are the same."""
+    """If no bound needs minimum and maximum, they can be left out; the archives stay the same."""
     x = support.smooth((20, 30), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, ranges=False) as out, out.step():
         out.put("A", x)
@@ -495,7 +495,7 @@ def test_without_ranges(cusz_cli: Callable, tmp_path: Path) -> None:
 
 @BOTH_WAYS
 def test_a_shape_may_change_and_a_type_may_not(overlap: bool, tmp_path: Path) -> None:
-    """The type of a step that has not been written yet counts, too; and that step stays."""
+    """The type in a step that is not written yet counts, too; and that step is kept."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=overlap) as out:
         for n in (10, 12, 14):
             with out.step():
@@ -526,7 +526,7 @@ def test_mistakes(wrong: dict[str, Any], kind: type, message: str, tmp_path: Pat
 
 
 def test_parameters_of_the_writer_of_a_variable_and_of_a_put(tmp_path: Path) -> None:
-    """What is said closer to the field holds, and None is not said."""
+    """The most specific setting counts, and None means that nothing is set."""
     x = support.smooth((30, 40, 50), support.F32)
     stage = lossless_stages()[-1]  # zstd, if this build has it
     with (
@@ -561,7 +561,7 @@ def test_parameters_of_the_writer_of_a_variable_and_of_a_put(tmp_path: Path) -> 
 
 
 def rows_of_kinds(dtype: np.dtype, edge: int) -> tuple[list[np.ndarray], tuple[int, ...], list[int]]:
-    """Blocks of every kind of field, along the first axis; the global shape, and where they begin."""
+    """Blocks of every kind of field along the first axis, the global shape, and where each block begins."""
     made = [kind.make((3 + i % 4, edge, edge + 1), dtype) for i, kind in enumerate(KINDS.values())]
     ends = [0, *itertools.accumulate(len(x) for x in made)]
     return made, (ends[-1], edge, edge + 1), ends[:-1]
@@ -584,7 +584,7 @@ OF_MANY: dict[str, dict[str, Any]] = {
 def test_many_blocks_are_compressed_as_each_of_them_alone(
     how: str, dtype: Any, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their archives, byte for byte and in their order; and what the block table says of them."""
+    """Their archives, byte for byte and in order, and their rows in the block table."""
     if how == "without memory":
         monkeypatch.setattr(compression.Compressor, "_memory", lambda *_: None)
     given = OF_MANY[how]
@@ -630,7 +630,7 @@ def test_one_call_compresses_the_blocks_of_a_variable(tmp_path: Path, monkeypatc
 
 
 def test_the_blocks_of_a_variable_may_be_put_in_any_way(tmp_path: Path) -> None:
-    """Whatever arguments, orders and kinds of arrays there are: the same file but for times."""
+    """With any mix of arguments, memory orders and kinds of arrays, the table is the same but for times."""
     x = support.smooth((40, 12, 10), support.F32)
     ints = np.arange(400).reshape(40, 10)
     whole, bound = x.shape, 1e-3
@@ -721,7 +721,7 @@ def test_puts_and_steps_in_their_order(tmp_path: Path) -> None:
 def test_a_program_that_goes_to_another_folder(
     engine: Any, modes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative path stays the one that it was, though files are opened only when they are needed."""
+    """A relative path keeps its meaning, although files are opened only when they are needed."""
     ids = np.arange(600).reshape(20, 30)
     x = support.smooth((20, 30), support.F32)
     for folder in ("a", "b", "link"):  # the same names of files in all of them
@@ -769,7 +769,7 @@ def test_several_texts(texts: Any, tmp_path: Path) -> None:
 
 
 def test_attributes_of_any_layout(engine: Any, tmp_path: Path) -> None:
-    """ADIOS2 takes the memory of an array as it is, even where its values are not next to each other."""
+    """ADIOS2 reads an array's memory as if it were contiguous, even if it is not."""
     x = np.arange(24.0).reshape(4, 6)
     given: dict[str, Any] = {
         **{"strided": x[0, ::2], "reversed": x[1, ::-1], "transposed": x.T, "column": x[:, 3]},
@@ -792,7 +792,7 @@ def test_attributes_of_any_layout(engine: Any, tmp_path: Path) -> None:
 
 @BOTH_WAYS
 def test_attributes_after_the_last_step(engine: Any, overlap: bool, tmp_path: Path) -> None:
-    """What is not stored is warned of, and nothing else is."""
+    """There is a warning only about attributes that are not stored."""
     path = tmp_path / "run.bp"
     out = cz.Writer(path, eb=1, engine=engine, overlap=overlap)
     out.attribute("before", 1)
@@ -834,7 +834,7 @@ def test_arrays_are_named_in_what_is_proposed(tmp_path: Path) -> None:
 
 
 def test_an_array_of_no_numbers_as_an_attribute(engine: Any, tmp_path: Path) -> None:
-    """BP4's reader gives back a number, whatever is in memory."""
+    """BP4's reader would return one number, with whatever is in memory."""
     with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
         if engine == "BP4":
             with pytest.raises(cusz_core.UnsupportedError, match="'none' is an array of no numbers, which BP4 cannot"):
@@ -849,7 +849,7 @@ def test_an_array_of_no_numbers_as_an_attribute(engine: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\udcff"], ids=["NUL", "surrogate"])
 def test_a_text_that_adios2_does_not_store(text: str, engine: Any, tmp_path: Path) -> None:
-    """Of the first it stores what comes before the NUL; the second fails when the step is begun, and ends the file."""
+    """It would cut the first at the NUL; the second would fail at the start of the step, and end the file."""
     with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
         for name, value in ((text, np.ones(3)), ("title", text)):
             with pytest.raises(cusz_core.ParameterError, match=r"is 'a\\"), out.step():
@@ -866,7 +866,7 @@ def test_a_text_that_adios2_does_not_store(text: str, engine: Any, tmp_path: Pat
 
 @pytest.mark.parametrize("character", ["x", "ä"])
 def test_long_texts(character: str, engine: Any, tmp_path: Path) -> None:
-    """BP4 has 16 bits for their lengths; with a longer one, nothing of the file could be read any more."""
+    """BP4 stores their lengths in 16 bits; a longer one would make the whole file unreadable."""
     most = character * (65535 // len(character.encode()))
     with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
         out.attribute("text", most)
@@ -932,7 +932,7 @@ def test_boxes_that_begin_in_others(kind: str) -> None:
 
 
 def test_boxes_of_a_grid_are_compared_with_few() -> None:
-    """The pairs that are compared: four times as many boxes, four times as many pairs."""
+    """The number of pairs that are compared grows in proportion to the number of boxes."""
 
     def pairs(n: int) -> int:
         start = np.array(list(itertools.product(range(n), repeat=2)), np.int64)
@@ -1000,7 +1000,7 @@ print(refused)
 
 
 def test_too_few_descriptors_to_open(engine: Any, python: Callable, tmp_path: Path) -> None:
-    """An error, after which the process goes on: ADIOS2 ended it where some files could be opened, and others not."""
+    """An error, after which the process goes on: ADIOS2 alone ends it if only some of the files can be opened."""
     refused = int(python(FEW_DESCRIPTORS, tmp_path / "run.bp", engine).stdout)
     assert 0 < refused < 9
 
@@ -1029,7 +1029,7 @@ except CuszError as error:
 
 
 def test_a_file_that_is_open_and_cannot_be_written(engine: Any, python: Callable, tmp_path: Path) -> None:
-    """ADIOS2's destructor, which then writes to it, is not called."""
+    """ADIOS2's destructor must not be called, because it would write to the file."""
     told = python(NO_CHECKSUMS, tmp_path / "run.bp", engine).stdout
     assert "refused:" in told
     assert "no descriptors left" in told
@@ -1037,7 +1037,7 @@ def test_a_file_that_is_open_and_cannot_be_written(engine: Any, python: Callable
 
 @BOTH_WAYS
 def test_a_step_that_is_interrupted(overlap: bool, tmp_path: Path) -> None:
-    """What it had put does not get into the next one."""
+    """Nothing that it put gets into the next step."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=overlap) as out:
         with out.step():
             out.put("U", np.ones(5, np.float32))
@@ -1056,7 +1056,7 @@ def test_a_step_that_is_interrupted(overlap: bool, tmp_path: Path) -> None:
 def test_a_step_that_is_interrupted_while_it_is_written(
     where: str, overlap: bool, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ADIOS2 would add the next one to it. Complete steps are there, and a Writer can append to them."""
+    """ADIOS2 would merge the next step into it. Complete steps are kept, and a Writer can append to them."""
     path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
 
     def interrupt(*_: Any) -> None:
@@ -1081,7 +1081,7 @@ def test_a_step_that_is_interrupted_while_it_is_written(
 
 
 def test_bounds_that_look_alike(tmp_path: Path) -> None:
-    """Numbers of other types may show fewer digits than they have."""
+    """The repr of other number types may show fewer digits than they have."""
     x = support.smooth((50, 60), support.F32)
     close = np.float16(0.001)
     with np.printoptions(legacy="1.25"), cz.Writer(tmp_path / "run.bp") as out:
@@ -1114,7 +1114,7 @@ X, IDS = support.smooth((20, 30), support.F64), np.arange(600).reshape(20, 30)
 
 @pytest.mark.parametrize("first", ["none", "zstd"])
 def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: Path) -> None:
-    """ADIOS2 could not read the file any more: it crashes, or waits for ever."""
+    """ADIOS2 could not read the file afterwards: it would crash or wait for ever."""
     path, mask, then = tmp_path / "run.bp", IDS // 100, {"none": "zstd", "zstd": "none"}[first]
     x = support.smooth((20, 30), support.F32)
 
@@ -1137,7 +1137,7 @@ def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: P
             assert np.abs(step.read("z") - (x + 1j * x)).max() < 2e-3
 
 
-#: What may be put, by names that have the words for it in messages, apart from "one".
+#: Values of every form, under the words that messages use for them (after "one ").
 FORMS: dict[str, Any] = {
     **{kind: X.astype(kind) for kind in ("float64", "float32", "float16", "complex64")},
     **{kind: IDS.astype(kind) for kind in ("int64", "int32", "uint8")},
@@ -1149,13 +1149,12 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("was", "then"),
     [
-        # ADIOS2 would read other values, or crash, or not find the file's variables any more.
+        # ADIOS2 would read wrong values, crash, or no longer find the file's variables.
         *[("float32", "float64"), ("int64", "int32"), ("one float64", "one float32"), ("text", "one float64")],
-        # They are stored alike, and a Reader would give back all steps as one of the two: beyond the bound, or not at
-        # all.
+        # Both are stored alike, and a Reader would return all steps as one of the two: beyond the bound, or not at all.
         *[("float32", "float16"), ("float16", "float32"), ("uint8", "bool"), ("bool", "uint8")],
         *[("float32", "complex64"), ("complex64", "float32")],
-        # It would not be found, or what was there would be read as zeros, or end the process.
+        # The variable would not be found, its old steps would be read as zeros, or the process would end.
         *itertools.permutations(["one value", "1-dim", "2-dim"], 2),
     ],
 )
@@ -1208,7 +1207,7 @@ def test_one_value_is_put_once_in_a_step(engine: Any, tmp_path: Path) -> None:
 
 
 def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) -> None:
-    """In BP4, as its first array is empty."""
+    """In BP4, because its first array is empty."""
     with Program(tmp_path / "run.bp", "BP4") as program:
         for n in (0, 3):
             with program.step():
@@ -1221,7 +1220,7 @@ def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, -2])
 def test_steps_that_are_dropped_by_appending(kept: int, tmp_path: Path) -> None:
-    """What was recorded of them does not count for those that are written in their place."""
+    """What was recorded about them does not apply to the steps that replace them."""
     path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
     before = kept if kept >= 0 else 4 + kept  # -1 keeps all
 
@@ -1293,7 +1292,7 @@ print([(own.name, own.steps) for own in cz.inspect_variables(sys.argv[1])])
 
 
 def test_steps_without_variables(engine: Any, tmp_path: Path) -> None:
-    """ADIOS2 cannot read a file of BP4 that has one between others, and ends the process (2.12)."""
+    """ADIOS2 2.12 cannot read a BP4 file with an empty step between others: it ends the process."""
     for name, how_many in {"first": (0, 1), "between": (1, 0, 0, 2), "last": (1, 0)}.items():
         path = tmp_path / f"{name}.bp"
         for append in (False, True):

@@ -1,4 +1,4 @@
-"""xarray's engine "cusz": files of a Writer, and of other programs, as lazy datasets."""
+"""The xarray engine "cusz": files of a Writer and of other programs as lazy datasets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ X = support.smooth((40, 30), support.F32)
 
 @pytest.fixture
 def written(engine: Any, tmp_path: Path) -> Path:
-    """By a Writer: U in two blocks and V at all of three steps, W at the last two, once at the second; x and y."""
+    """By a Writer, in three steps: U (two blocks), V and x in all, W in the last two, `once` in the second."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
         out.attribute("title", "a run")
         out.attribute("U/dimensions", "y x")
@@ -166,7 +166,7 @@ MASKED = np.where(X.mean() < X, X, FILL)
 
 @pytest.fixture
 def conventional(engine: Any, tmp_path: Path) -> Path:
-    """By a Writer, with attributes of the CF conventions: fill values, packed integers, times and coordinates."""
+    """By a Writer, with attributes of the CF conventions for fill values, packed integers, times and coordinates."""
     attributes = {
         "T/_FillValue": 1e20,  # a double, though T is of float
         "T/coordinates": "lon",
@@ -208,7 +208,7 @@ def test_variables_are_decoded_by_the_cf_conventions(conventional: Path) -> None
         assert "crs" not in data.coords
 
 
-@pytest.mark.filterwarnings("ignore:Usage of 'use_cftime'")  # xarray takes it, but would rather have a coder
+@pytest.mark.filterwarnings("ignore:Usage of 'use_cftime'")  # xarray accepts it, but prefers a coder
 def test_every_keyword_of_xarrays_decoder(conventional: Path) -> None:
     def opened(**keywords: Any) -> Any:
         return xarray.open_dataset(conventional, engine="cusz", **keywords)
@@ -280,7 +280,7 @@ def test_attributes_that_cannot_be_decoded(tmp_path: Path) -> None:
         (np.float64(1e20), FILL),
         (-9999, np.float32(-9999)),
         (np.float64(np.inf), np.float32(np.inf)),
-        (np.float64(1e300), np.float64(1e300)),  # no float has this value, infinity neither
+        (np.float64(1e300), np.float64(1e300)),  # no float has this value, nor may it become infinity
         ("none", "none"),
     ],
 )
@@ -303,12 +303,12 @@ def test_attributes_of_this_package_are_not_those_of_a_dataset(dtype: str, engin
     with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as data:
         assert data.attrs == {"title": "a run"}
         assert data["mask"].dtype == dtype
-        if dtype == "bool":  # netCDF has none of the others
+        if dtype == "bool":  # netCDF does not have the other types
             data.to_netcdf(tmp_path / "run.nc", engine="netcdf4")
 
 
 def test_groups(engine: str, tmp_path: Path) -> None:
-    """As openPMD has them: a group for each iteration, names of axes at the record, other attributes above."""
+    """As in openPMD: a group for each iteration, axis labels as attributes of the record, other attributes above."""
     with Program(tmp_path / "run.bp", engine) as out:
         for n in (0, 100):
             out.io.define_attribute(f"/data/{n}/time", n / 2)
@@ -330,7 +330,7 @@ def test_groups(engine: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("extent", [5, 4])
 @pytest.mark.parametrize("name", ["step", "step_late"])
 def test_a_variable_with_a_dimension_that_is_called_as_that_of_steps(name: str, extent: int, tmp_path: Path) -> None:
-    """It gets another name, whether there are as many steps or not."""
+    """It gets another name, whether or not its extent is the number of steps."""
     x = support.smooth((extent, 7), support.F64)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
         for n in range(5):
@@ -361,7 +361,7 @@ def test_one_value_at_one_step_with_the_name_of_a_dimension(name: str, tmp_path:
 
 
 def coordinates(kind: str) -> list[np.ndarray]:
-    """Of five steps: of one value or more, that change or not, or at one step alone."""
+    """Coordinates at five steps: one value or more, which change at all steps, at a single one, or never."""
     first = np.array([0.0]) if kind == "one value" else np.arange(6.0)
     changing = [first + 31 * n for n in range(5)]
     return {"never": [first] * 5, "once": [first, first, first + 1, first, first]}.get(kind, changing)
@@ -370,7 +370,7 @@ def coordinates(kind: str) -> list[np.ndarray]:
 @pytest.mark.parametrize("kind", ["one value", "all", "once", "never"])
 @pytest.mark.parametrize("by", ["Writer", "Program"])
 def test_a_coordinate_that_changes_from_step_to_step(by: str, kind: str, engine: str, tmp_path: Path) -> None:
-    """It is a variable with the dimension of steps: none of its values is taken for those of another step."""
+    """It gets the step dimension, so that its values are never used for another step."""
     given = coordinates(kind)
     if by == "Writer":
         with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
@@ -400,7 +400,7 @@ def test_a_coordinate_that_changes_from_step_to_step(by: str, kind: str, engine:
 def test_coordinates_are_compared_by_their_block_tables(
     moved: bool, changed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values are read where the tables differ; by these, few of many steps are compared, the last one always."""
+    """Values are read only where tables differ. Of many steps, only some tables are compared, always with the last."""
     monkeypatch.setattr("cusz_operator.xarray_backend._MOST_COMPARED", 4)
     x = np.arange(8.0)
     with cz.Writer(tmp_path / "run.bp", eb=0.0) as out:
@@ -419,7 +419,7 @@ def test_coordinates_are_compared_by_their_block_tables(
 
 
 def test_a_coordinate_that_is_damaged_at_a_later_step(tmp_path: Path) -> None:
-    """The other steps are read, and the rest of this one."""
+    """The other steps can be read, and the other variables of this step."""
     x = np.arange(30.0)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
         for n in range(3):

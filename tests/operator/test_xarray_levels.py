@@ -1,4 +1,4 @@
-"""Levels of a run as datasets, and as a tree."""
+"""Levels of a run as xarray datasets, and as a tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = support.smooth((40, 60), support.F32)
 
 @pytest.fixture
 def written(engine: Any, tmp_path: Path) -> Path:
-    """U in four blocks and V in one, at two steps; W of another shape at the second one; x, and a number."""
+    """Two steps of U in four blocks, V in one, x and a single value; W, of another shape, at the second step."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine, predictor="spline") as out:
         out.attribute("U/dimensions", "y x")
         out.attribute("V/dimensions", "y x")
@@ -78,7 +78,7 @@ def test_a_level_that_nothing_has(written: Path) -> None:
         with pytest.raises(cusz_core.ParameterError, match=f"level is {level}; the variables have the levels 0 to 6"):
             xarray.open_dataset(written, engine="cusz", level=level)
     with xarray.open_dataset(written, engine="cusz", level=5, drop_variables=["V"]) as data:
-        assert data["W"].shape == (1, 1)  # which has five
+        assert data["W"].shape == (1, 1)  # W has fewer levels, of which this is the last
 
 
 def test_a_tree(written: Path) -> None:
@@ -106,7 +106,7 @@ def test_names_with_slashes_are_groups_of_a_tree(tmp_path: Path) -> None:
 
 
 def test_names_in_a_tree_that_are_taken(tmp_path: Path) -> None:
-    """A group cannot be called as a variable beside it, nor a variable as a dimension."""
+    """A group cannot have the name of a variable beside it, nor a variable that of a dimension."""
     paths = {
         "T": "T",
         "T/std": "T__/std",
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_left_out(tmp_path: Path) -> None:
 
 
 def moving(path: Path, firsts: list[int]) -> Path:
-    """U in two blocks, the first with so many rows at each step; V in one."""
+    """Writes U in two blocks, the first with the given number of rows at each step; V in one."""
     with cz.Writer(path, eb=1e-3) as out:
         for n in firsts:
             with out.step():
@@ -162,7 +162,7 @@ def moving(path: Path, firsts: list[int]) -> Path:
 
 @pytest.mark.parametrize("firsts", [[16, 17], [16, 16, 16, 16, 11], [16, 16, 17, 16, 16], [16, 16, 39]])
 def test_blocks_that_have_moved(firsts: list[int], tmp_path: Path) -> None:
-    """After an append by other ranks, for example."""
+    """For example, after other ranks have appended."""
     moved = next(n for n, first in enumerate(firsts) if first != 16)
     path = moving(tmp_path / "run.bp", firsts)
     why = f"'U' is left out: level 1 of variable 'U' has other coordinates at step {moved} than at step 0"
@@ -188,7 +188,7 @@ def test_blocks_that_move_between_the_steps_that_are_looked_at(tmp_path: Path) -
 
 
 def test_a_variable_with_the_name_of_a_dimension_is_no_coordinate(tmp_path: Path) -> None:
-    """A redshift z at every step, beside an axis z."""
+    """For example, a redshift z at every step, and an axis z."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor="spline") as out:
         out.attribute("rho/dimensions", "z x")
         for n in range(3):
@@ -205,7 +205,7 @@ def test_a_variable_with_the_name_of_a_dimension_is_no_coordinate(tmp_path: Path
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_coordinate_that_changes_from_step_to_step(level: int, tmp_path: Path) -> None:
-    """As that of a window that moves: at every step it has the values where those of the level are."""
+    """For example, of a moving window: at every step, it has the values at the points of the level."""
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor="spline") as out:
         for n in range(3):
             with out.step():

@@ -1,4 +1,4 @@
-"""scripts/check_release.py: what it finds wrong in files. test_wheel.py has it install a release."""
+"""scripts/check_release.py: the mistakes that it finds in files. test_wheel.py uses it to install a release."""
 
 from __future__ import annotations
 

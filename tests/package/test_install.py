@@ -21,7 +21,7 @@ FILTER = CORE / "hdf5_plugin/libcusz_hdf5.so"
 
 
 def configure(build: Path, *options: str, ok: bool = True) -> str:
-    """Configures the project alone; returns what CMake says, on one line."""
+    """Only configures the project; returns what CMake prints, on one line."""
     return " ".join(output("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, *options, ok=ok).split())
 
 
@@ -40,7 +40,7 @@ def test_c_example_with_the_installed_package(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["scripts/common.sh", "./scripts/common.sh"])
 def test_scripts_find_themselves_with_an_exported_cdpath(name: str) -> None:
-    """With which `cd` prints where it goes."""
+    """With CDPATH set, `cd` prints where it goes."""
     command = f'cd "{ROOT}" && . {name} && printf %s "$ROOT"'
     assert output("bash", "-c", command, env={**os.environ, "CDPATH": f"{ROOT}:/"}) == str(ROOT)
 
@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
 
 
 def test_pkg_config_and_both_headers(tmp_path: Path) -> None:
-    """In a folder that it was not installed for, as DESTDIR makes it."""
+    """In another folder than the prefix of the installation, as DESTDIR makes possible."""
     if shutil.which("pkg-config") is None:
         pytest.skip("pkg-config is not there (Debian: pkg-config)")
     output("cmake", "--install", BUILD, "--prefix", "/opt/cusz", env={**os.environ, "DESTDIR": str(tmp_path / "stage")})
@@ -91,7 +91,7 @@ def test_pkg_config_and_both_headers(tmp_path: Path) -> None:
 
 
 def test_entry_points_are_installed_and_are_what_they_should_be() -> None:
-    """cusz_core finds the commands and errors of cusz_operator by them, and xarray its engine."""
+    """cusz_core uses them to find the commands and errors of cusz_operator, and xarray its engine."""
     declared = re.findall(r'^"?([\w.]+)"? = "(cusz_operator\.\w+:\w+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
     of_xarray = [entry for entry in entry_points(group="xarray.backends") if entry.name == "cusz"]
     installed = [*entry_points(group="cusz.commands"), *entry_points(group="cusz.errors"), *of_xarray]
@@ -128,7 +128,7 @@ def test_the_library_lies_once_and_is_found_beside() -> None:
 
 
 def test_the_hdf5_filter_has_its_folder_for_itself_and_needs_no_hdf5() -> None:
-    """HDF5 opens every library in the folder."""
+    """HDF5 opens every library in that folder."""
     assert [path.name for path in FILTER.parent.iterdir()] == [FILTER.name]
     assert "hdf5" not in output("readelf", "-d", FILTER).replace(FILTER.name, "")
     exported = {line.split()[-1] for line in output("nm", "-D", "--defined-only", FILTER).splitlines()}
@@ -154,7 +154,7 @@ def test_fast_math_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cuda_that_is_too_old_is_refused(tmp_path: Path) -> None:
-    """Before CMake tries to compile with it."""
+    """It is refused before CMake tries to compile with it."""
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 11.8, V11.8.89'\n")
     nvcc.chmod(0o755)
@@ -184,14 +184,14 @@ def test_the_operator_builds_without_adios2_and_programs_do_not(tmp_path: Path) 
 
 
 def test_the_libraries_are_never_unmapped() -> None:
-    """ADIOS2 closes the plugin before the static objects of a program are destroyed (tests/operator/test_exit.py), and
-    HDF5 may do so before it has written everything."""
+    """ADIOS2 closes the plugin before a program's static objects are destroyed (tests/operator/test_exit.py), and HDF5
+    may close the filter before it has written everything."""
     for library in (PLUGIN, FILTER, CORE / "libcusz_core.so.0"):
         assert re.search(r"FLAGS_1.*NODELETE", output("readelf", "-d", library)), library
 
 
 def test_the_plugin_loads_nothing_but_itself() -> None:
-    """SECURITY.md: no library but the CUDA driver is opened by name at run time; those at load time are known."""
+    """SECURITY.md: only the CUDA driver is opened by name at run time; libraries needed at load time are known."""
     with_cuda = bool(cusz_core._native.has_backend(cusz_core._native.BACKENDS.index("cuda")))
     system = {"libc.so", "libm.so", "libgcc_s.so", "libstdc++.so", "libpthread.so", "ld-linux-x86-64.so", "libzstd.so"}
     system |= {"librt.so", "libdl.so"} if with_cuda else set()
@@ -210,7 +210,7 @@ def test_the_plugin_loads_nothing_but_itself() -> None:
             {"dlopen", "dlmopen", "socket"} if with_cuda and library not in (PLUGIN, FILTER) else set[str]()
         )
         refused = {"dlopen", "dlmopen", "system", "popen", "execve", "execvp", "posix_spawn", "fork", "socket"}
-        finds_its_host = {"dlopen"} if library in (PLUGIN, FILTER) else set[str]()  # with RTLD_NOLOAD alone
+        finds_its_host = {"dlopen"} if library in (PLUGIN, FILTER) else set[str]()  # only with RTLD_NOLOAD
         assert not undefined & (refused - runtime_of_cuda - finds_its_host)
 
 

@@ -1,4 +1,4 @@
-"""Spack's recipe, without Spack: what it says of versions, options and folders is what the project says."""
+"""Spack's recipe, without Spack: its versions, options and folders match those of the project."""
 
 import os
 import re
@@ -19,7 +19,7 @@ RECIPE = REPOSITORY / "packages/cusz_adios2/package.py"
 
 
 class CMakePackage:
-    """Spack's class of that name, as far as the recipe needs it; `on` are the variants that are switched on."""
+    """As much of Spack's class as the recipe needs; `on`: the variants that are switched on."""
 
     def __init__(self, *on: str, prefix: Path = Path("/"), cuda_arch: tuple[str, ...] = ("none",)) -> None:
         self.on = on

@@ -1,4 +1,4 @@
-"""The wheels of scripts/wheels, as somebody installs them who has no compiler; and the source distribution."""
+"""The wheels of scripts/wheels, installed without a compiler; and the source distribution."""
 
 import json
 import os
@@ -18,7 +18,7 @@ import support
 from support import F32, F64, output
 
 ROOT = Path(__file__).parents[2]
-WORK = ROOT / "build/wheels"  # of scripts/wheels
+WORK = ROOT / "build/wheels"  # where scripts/wheels builds
 EB = 1e-3
 PLUGIN = "cusz_operator/libcusz_operator.so"
 
@@ -28,7 +28,7 @@ PLUGIN = "cusz_operator/libcusz_operator.so"
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The files of the source distribution, without the folder that they are in."""
+    """The files of the source distribution, relative to its folder."""
     folder = tmp_path_factory.mktemp("sdist")
     code = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, check=True)
@@ -53,7 +53,7 @@ def test_the_sdist_has_what_git_has_and_no_more(sdist: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """What scripts/wheels makes for this Python: the wheel, and what the script says."""
+    """What scripts/wheels makes for this Python: the wheel, and the script's output."""
     folder = tmp_path_factory.mktemp("dist")
     said = output(ROOT / "scripts/wheels", "--output", folder)
     (wheel,) = folder.glob("*.whl")
@@ -63,8 +63,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def without_compilers(made: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables for a process in a fresh virtual environment with the wheel and PyPI's ADIOS2, and nothing else on
-    PATH."""
+    """Environment variables of a process in a fresh virtual environment, which has the wheel and PyPI's ADIOS2 and is
+    alone on PATH."""
     venv = tmp_path_factory.mktemp("fresh") / "venv"
     output(sys.executable, "-m", "venv", venv)
     foreign = ("PYTHON", "LD_", "ADIOS2", "CUSZ", "CMAKE", "VIRTUAL_ENV")
@@ -73,12 +73,12 @@ def without_compilers(made: tuple[Path, str], tmp_path_factory: pytest.TempPathF
     assert not any(shutil.which(name, path=env["PATH"]) for name in ("cc", "c++", "gcc", "g++", "cmake", "ninja"))
     pip = [venv / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
-    wanted = f"adios2=={adios2.__version__}.*"  # that of PyPI has a fourth number
+    wanted = f"adios2=={adios2.__version__}.*"  # PyPI's versions have a fourth number
     command = [str(word) for word in [*pip, "--only-binary", ":all:", wanted, "numpy"]]
     installed = subprocess.run(command, env=env, text=True, capture_output=True, check=False)
     if installed.returncode != 0:
         support.not_installed(wanted, installed.stderr)
-    output(*pip, "--no-index", f"{made[0]}[adios]", env=env)  # whatever it depends on is there now
+    output(*pip, "--no-index", f"{made[0]}[adios]", env=env)  # all its dependencies are installed by now
     return env
 
 
@@ -129,7 +129,7 @@ print(json.dumps({
 def run(
     without_compilers: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, np.ndarray]]:
-    """A file written by the wheel and PyPI's ADIOS2, and its fields as they were before."""
+    """The folder of a file written by the wheel with PyPI's ADIOS2, and the original fields."""
     folder = tmp_path_factory.mktemp("run")
     fields = {"a": support.smooth((20, 30, 40), F32), "b": support.smooth((1000,), F64)}
     np.savez(folder / "fields.npz", **fields)
@@ -160,7 +160,7 @@ def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
 
 @pytest.mark.full
 def test_a_release_is_checked_from_its_files(made: tuple[Path, str], without_compilers: dict[str, str]) -> None:
-    """Where `without_compilers` could be made, there is a PyPI."""
+    """It needs PyPI, which is reachable if `without_compilers` could be made."""
     files = sorted(made[0].parent.iterdir())
     said = output(sys.executable, ROOT / "scripts/check_release.py", *files)
     assert "FAILED" not in said
@@ -181,7 +181,7 @@ def test_the_tests_of_a_source_distribution_run_in_it(made: tuple[Path, str], tm
     pytest_there = [sys.executable, "-m", "pytest", "-q", "--rootdir", folder]
     found = output(*pytest_there, "--collect-only", folder / "tests", env=env)
     assert re.search(r"^\d+/\d+ tests collected", found, re.MULTILINE), found
-    # of each kind of what they need: archives, sources that are compiled, documents
+    # tests that need archives, sources that are compiled, and documents
     compiled = "reference/test_format_v2_library.py::test_heads_are_read_and_written_alike"
     names = [f"{folder}/tests/{name}" for name in ("golden", compiled, "unit/test_parameters.py")]
     said = output(*pytest_there, *names, env=env)
@@ -203,7 +203,7 @@ def test_a_wheel_works_with_the_adios2_of_pypi(
     venv = without_compilers["VIRTUAL_ENV"]
     code = 'eval "$(cusz config --environment)" && cusz check "$1"'
     checked = output("/bin/sh", "-c", code, "sh", folder / "run.bp", env=without_compilers)
-    assert "no problems found" in checked  # by a command of an entry point
+    assert "no problems found" in checked  # printed by a command from an entry point
     own = [path for path in said["loaded"] if re.search(r"libcusz_|_native\.|cusz\.libs/libzstd", path)]
     assert len(own) == 4
     assert all(path.startswith(venv) for path in own), own
@@ -228,7 +228,7 @@ def test_bpls_of_another_adios2_uses_the_plugin_of_a_wheel(
 
 
 def rebuilt(folder: Path, *options: str) -> tuple[Path, str]:
-    """A wheel from the source distribution in the build folder that scripts/wheels has left, and what CMake says."""
+    """A wheel built from the source distribution in the build folder of scripts/wheels, and what CMake prints."""
     (source,) = WORK.glob("cusz-*/")
     command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder]
     settings = [f"build-dir={WORK}/build-{sys.implementation.cache_tag}", "cmake.define.CUSZ_USE_CUDA=OFF", *options]
@@ -249,7 +249,7 @@ def test_without_the_plugin_only_if_one_says_so(made: tuple[Path, str], tmp_path
     assert f"PluginError: the ADIOS2 plugin libcusz_operator.so is in none of {site / 'cusz_operator'}" in refused
     assert "installed without it (CUSZ_BUILD_OPERATOR=OFF)" in refused
 
-    # The build folder remembers that, and a later build does not care.
+    # The build folder remembers that, but a later build must not be affected.
     wheel, said = rebuilt(tmp_path / "with")
     assert "cusz wheel: operator plugin yes, HDF5 filter yes, CUDA no, zstd yes" in said
     assert PLUGIN in zipfile.ZipFile(wheel).namelist()

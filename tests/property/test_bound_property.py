@@ -31,7 +31,7 @@ fills = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1e20, -9999.0, float("n
 
 @st.composite
 def near_ties(draw):
-    """(field, bound): values a few steps of the type beside (k + 1/2) 2 eb, where predicted and verbatim meet."""
+    """(field, bound): values within a few steps of the type from (k + 1/2) 2 eb, between predicted and verbatim."""
     dtype = draw(dtypes)
     limits = np.finfo(dtype)
     eb = draw(st.one_of(st.floats(min_value=float(limits.tiny) * 4, max_value=float(limits.max) / 8),
@@ -77,7 +77,7 @@ def test_any_bit_pattern(dtype, seed, shape, eb, mode):
     mode=modes,
 )
 def test_values_of_few_digits(dtype, seed, shape, digits, exponent, eb, mode):
-    """Decoded measurements: integers times a power of two, and often exactly at the bound."""
+    """Like decoded measurements: integers times a power of two, often exactly at the bound."""
     x = np.ldexp(support.integers(int(np.prod(shape)), -(2**digits), 2**digits, seed).astype(np.float64), exponent)
     x = x.astype(dtype).reshape(shape)
     check_contract(x, eb, mode)
@@ -95,11 +95,11 @@ def test_compressing_twice_changes_nothing_more_than_once(x, eb, mode, fill):
         check_contract(y, eb, mode, fill=fill)
 
 
-# Decoded values that are compressed again, as a store does with a chunk of which a part is replaced.
+# Decoded values that are compressed again, as a store does when part of a chunk is replaced.
 
 
 def again(x: np.ndarray, eb: float, **options: Any) -> np.ndarray:
-    """By Lorenzo unless told otherwise."""
+    """Compresses and decompresses, with Lorenzo by default."""
     return cusz.decompress(cusz.compress(x, eb, **{"predictor": "lorenzo", **options}))
 
 
@@ -117,7 +117,7 @@ def test_nor_where_values_are_near_ties(case: tuple[np.ndarray, float]) -> None:
 
 @given(x=any_fields(shapes), eb=bounds, seed=st.integers(0, 10**6))
 def test_nor_when_values_beside_them_change(x: np.ndarray, eb: float, seed: int) -> None:
-    """Every value is rounded by itself: what it was decoded to, it is decoded to again."""
+    """Every value is rounded by itself, so a decoded value is decoded to the same value again."""
     y = again(x, eb)
     stays = support.integers(y.size, 0, 2, seed).reshape(y.shape) == 1
     replaced = np.where(stays, y, support.random_bits(y.shape, y.dtype, seed))
@@ -150,12 +150,12 @@ def test_where_something_changes_each_time_adds_a_bound_at_most(name: str, mode:
     for times in range(1, 5):
         y = again(y, eb, mode=mode, predictor=predictor)
         most = times * eb if mode == "abs" else abs(x) * ((1 + eb) ** times - 1)
-        assert (abs(y - x) <= most).all()  # which has few enough digits to be exact
+        assert (abs(y - x) <= most).all()  # the values have few enough digits for this to be exact
 
 
 @pytest.mark.parametrize("fill", [None, 1e20])
 def test_an_absolute_bound_worked_out_once(fill: float | None) -> None:
-    """What docs/guides/hdf5.md and docs/guides/zarr.md advise for data that grow within chunks."""
+    """As docs/guides/hdf5.md and docs/guides/zarr.md advise for data that grow within chunks."""
     x = FIELDS["waves"].copy()
     if fill is not None:
         x[:2, :5] = fill

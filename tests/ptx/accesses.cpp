@@ -15,7 +15,7 @@ std::string hex(std::uint64_t v) {
     return text;
 }
 
-// The addresses of a warp's access; a lane that takes no part has that of the first one that does.
+// The addresses of a warp's access; a lane that takes no part has the address of the first one that does.
 struct Addresses {
     std::array<std::uint64_t, lanes> at;
     std::uint64_t first, last; // the lowest and the highest
@@ -50,8 +50,8 @@ Addresses addresses(const Warp& w, const Instruction& i, unsigned operand, Mask 
 
 // ---- What an access costs
 
-// Passes that an access of so many bytes a lane takes: 32 banks of 4 bytes; lanes that want the same word have it in
-// one pass, unless it is an atomic; accesses of 8 and 16 bytes are done in halves and quarters of a warp.
+// Passes for an access of `bytes` per lane. There are 32 banks of 4 bytes; lanes that access the same word share a
+// pass, except in atomics; accesses of 8 and 16 bytes are done in halves and quarters of a warp.
 std::uint64_t wavefronts(const Addresses& a, Mask mask, unsigned bytes, bool atomic) {
     const unsigned words = std::max(bytes / 4, 1u), together = lanes / words;
     std::uint64_t passes = 0;
@@ -80,7 +80,7 @@ std::uint64_t wavefronts(const Addresses& a, Mask mask, unsigned bytes, bool ato
     return passes;
 }
 
-// Different pieces of 32 bytes.
+// The number of different 32-byte sectors.
 std::uint64_t sectors(const Addresses& a, Mask mask, unsigned bytes) {
     constexpr unsigned shift = 5;
     if (a.consecutive || a.first == a.last) return ((a.last + bytes - 1) >> shift) - (a.first >> shift) + 1;
@@ -96,7 +96,7 @@ std::uint64_t sectors(const Addresses& a, Mask mask, unsigned bytes) {
     return n;
 }
 
-// As many of them as the cache does not have yet.
+// The number of them that the cache did not have; it has them now.
 std::uint64_t missed(SectorCache& cache, const Addresses& a, Mask mask) {
     std::uint64_t n = 0, last = ~std::uint64_t{0};
     each_lane(mask, [&](unsigned lane) {
@@ -110,7 +110,7 @@ std::uint64_t missed(SectorCache& cache, const Addresses& a, Mask mask) {
 
 enum class Way { load, store, atomic };
 
-// Where lanes' addresses begin: lane l's place is `base + at[l] + l * apart`; and what getting there costs.
+// Where the memory of lanes lies: lane l's place is `base + at[l] + l * apart`; and the cost of the access.
 struct Places {
     std::byte* base;
     std::uint64_t apart;
@@ -189,7 +189,7 @@ Places places(Warp& w, const Instruction& i, Space space, const Addresses& a, Ma
     }
 }
 
-// Those of these lanes' addresses that are in a space's window, as addresses of that space.
+// The addresses of the lanes `here`, which are in the window of a space, as addresses of that space.
 Addresses within(const Addresses& a, Space space, Mask here) {
     Addresses part{};
     const std::uint64_t filler = a.at[static_cast<unsigned>(std::countr_zero(here))];
@@ -203,7 +203,7 @@ Addresses within(const Addresses& a, Space space, Mask here) {
     return part;
 }
 
-// Does `use(places, addresses, mask)`; for generic addresses, once for each space that they are in.
+// Calls `use(places, addresses, mask)`; for generic addresses, once for each space that they are in.
 template <class Use>
 void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way way, Use&& use) {
     const Addresses a = addresses(w, i, operand, mask, i.bytes * i.vector);
@@ -211,7 +211,7 @@ void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way
     const auto use_part = [&](Space space, const Addresses& part, Mask here) {
         const Places found = places(w, i, space, part, here, way);
         latency = std::max(latency, found.cost.latency);
-        // it is counted as what it is, which only the address tells
+        // counted by the class of its space, which only the address tells
         auto& threads = w.machine->counts.threads;
         const auto n = static_cast<std::uint64_t>(std::popcount(here));
         threads[static_cast<std::size_t>(found.cost.of)] += n;
@@ -237,7 +237,7 @@ void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way
         if (i.operands[k].row != 0) w.ready[i.operands[k].row] = w.times.started + latency;
 }
 
-// In the order of the schedule: lanes that write the same place do so in any order.
+// In the order of the schedule, because lanes may write the same place in any order.
 template <class Use>
 void each_in_turn(const Machine& machine, Mask mask, Use&& use) {
     if (machine.schedule().order == 0) return each_lane(mask, use);

@@ -1,4 +1,4 @@
-"""The library over the emulator (tests/simt), with its kernels run from the PTX that nvcc makes of them."""
+"""The library over the emulator (tests/simt), with kernels run from the PTX that nvcc generates."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def build_target(build: Path, target: str) -> None:
 
 @pytest.fixture(scope="session")
 def assembled(simt_build: Path, kernels: Path) -> str:
-    """What ptxas says of them."""
+    """What ptxas reports about the kernels."""
     build_target(simt_build, "ptx_assembled")
     return "".join(path.read_text() for path in (kernels.parent / "parts").glob("*.log"))
 
 
 @pytest.fixture
 def ptx(library: PtxLibrary) -> Iterator[PtxLibrary]:
-    """For PTX of the test's own."""
+    """The library for a test with its own PTX."""
     library.reset()
     yield library
     library.use_ptx(None)
@@ -61,21 +61,21 @@ def ptx(library: PtxLibrary) -> Iterator[PtxLibrary]:
 
 @pytest.fixture(scope="session")
 def reused(library: PtxLibrary) -> Iterator[Context]:
-    """A context that serves many tests, as those of programs do."""
+    """One context for many tests, as programs use theirs."""
     with Context(library) as context:
         yield context
 
 
 @pytest.fixture(scope="module")
 def with_kernels(library: PtxLibrary, kernels: Path) -> Iterator[PtxLibrary]:
-    """For a file's tests, so that kernels are decoded once."""
+    """One load for all tests of a file, so that kernels are decoded once."""
     with library.kernels_of(kernels):
         yield library
 
 
 @pytest.fixture
 def engine(with_kernels: PtxLibrary) -> Iterator[PtxLibrary]:
-    """The library with the kernels' PTX. No kernel may have done what is reported."""
+    """The library with the kernels' PTX. The test fails if anything is reported."""
     library = with_kernels
     library.reset()
     yield library

@@ -1,4 +1,4 @@
-// What a warp's lanes do together, control flow, barriers and fences; and the finding of forms.
+// What the lanes of a warp do together; control flow, barriers and fences; and the lookup of forms.
 #include "table.hpp"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ std::string hex(Mask v) {
     return text;
 }
 
-// Does use(lanes) for every group of lanes that name each other in their masks. Lanes that have exited are not waited
-// for, as in CUDA; those that are elsewhere cannot come here before these have gone on.
+// Calls use(lanes) for every group of lanes that name each other in their masks. Lanes that have exited are not waited
+// for, as in CUDA; naming lanes that are elsewhere fails, because they cannot come here before these go on.
 template <class Use>
 void each_group(Warp& w, const Instruction& i, unsigned operand, Mask mask, Use&& use) {
     const std::uint32_t* members = w.from<std::uint32_t>(i, operand);
@@ -206,7 +206,7 @@ const Table& table() {
     return it;
 }
 
-// Suffixes that concern caches, and the order and scope in which others see an access: nothing here depends on them.
+// Suffixes about caches, or the order and scope in which others see an access: no form depends on them.
 bool is_hint(std::string_view word) {
     constexpr std::array hints{"volatile", "relaxed", "acquire", "release", "acq_rel", "weak",    "sc",   "cta",
                                "cluster",  "gpu",     "sys",     "gl",      "ca",      "cg",      "cs",   "lu",

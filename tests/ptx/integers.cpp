@@ -61,7 +61,7 @@ void add_arithmetic(Table& t, const std::string& type) {
             return static_cast<Two>(static_cast<V>(static_cast<Two>(a) * static_cast<Two>(b)) + static_cast<V>(c));
         });
     }
-    // Division by zero gives whatever the processor does; and it must not stop the host at the least number over -1.
+    // The result of a division by zero is not specified; neither that nor the min over -1 may trap on the host.
     t.map<T, T, T>("div." + type, quotient, [](T a, T b) {
         if (b == 0) return static_cast<T>(-1);
         if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(U{0} - static_cast<U>(a));
@@ -128,7 +128,7 @@ T field(T a, std::uint32_t b, std::uint32_t c) {
     const std::uint32_t first = b & 255, count = c & 255;
     const auto u = static_cast<U>(a);
     const bool ones = std::is_signed_v<T> && count > 0 && (u >> std::min(first + count - 1, bits - 1) & 1) != 0;
-    const std::uint32_t there = first < bits ? std::min(count, bits - first) : 0; // bits that `a` has of the field
+    const std::uint32_t there = first < bits ? std::min(count, bits - first) : 0; // bits of the field within `a`
     const U low = there == bits ? ~U{0} : static_cast<U>((U{1} << there) - 1);
     const U found = there == 0 ? U{0} : static_cast<U>(u >> first & low);
     return static_cast<T>(ones ? found | static_cast<U>(~low) : found);
@@ -193,7 +193,7 @@ void add_words(Table& t) {
 
 enum Combined : std::uint8_t { alone, with_and, with_or, with_xor };
 
-// setp: a comparison, alone or combined with a predicate, and its opposite so combined.
+// setp: a comparison, alone or combined with a predicate; and its opposite, combined likewise.
 template <class F, class T>
 void compare(Warp& w, const Instruction& i, Mask mask) {
     const Mask found = Table::tested<F, T, T>(w, i, 2);
@@ -341,7 +341,7 @@ void add_parts(Table& t) {
 
 void add_addresses(Table& t) {
     using L = std::uint64_t;
-    // Addresses of global memory are generic ones as they are; the other spaces have windows (program.hpp).
+    // Global addresses are generic addresses as they are; the other spaces have windows (program.hpp).
     t.map<L, L>("cvta.global.u64", cost::move, [](L a) { return a; });
     t.map<L, L>("cvta.const.u64", cost::move, [](L a) { return a; });
     t.map<L, L>("cvta.to.const.u64", cost::move, [](L a) { return a; });

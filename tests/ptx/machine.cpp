@@ -196,7 +196,7 @@ bool Machine::can_go_on(const std::unique_ptr<Block>& block) {
     return std::ranges::any_of(block->warps, [](const auto& warp) { return warp->state == State::ready; });
 }
 
-// Gives every warp of the block a turn. Returns whether there was one that could take it.
+// Gives every warp of the block a turn. Returns whether any of them could take it.
 bool Machine::go_round(Block& block) {
     const unsigned warps = (size_of(grid_.threads) + lanes - 1) / lanes;
     bool any = false;
@@ -282,7 +282,7 @@ void Machine::account(Warp& w, const Instruction& i, Mask mask) {
     for (unsigned k = 0; k < i.n_to; ++k)
         if (i.operands[k].row != 0) w.ready[i.operands[k].row] = start + i.cost.latency;
     const std::uint64_t end = start + 1;
-    if (of != Class::move && of != Class::parameter) { // rarely instructions of a processor: nothing waits to be moved
+    if (of != Class::move && of != Class::parameter) { // those rarely become machine instructions
         ++t.issued;
         t.clock = std::max({t.clock, t.issued, end});
     }
@@ -337,9 +337,9 @@ void Machine::branch_by_table(Warp& w, const Instruction& i) {
         diverge(w, i.reconverge, sides);
 }
 
-// Lanes go different ways until they meet again.
+// Splits the lanes into paths until they meet again.
 void Machine::diverge(Warp& w, std::uint32_t meet, std::span<const Path> sides) {
-    if (meet == none) meet = w.reconverge;                                       // none of them ever gets to the end
+    if (meet == none) meet = w.reconverge;                                       // none of them ever reaches the end
     if (meet != w.reconverge) w.paths.push_back({meet, w.reconverge, w.active}); // all, once they have met
     const std::size_t first = w.paths.size();
     for (const Path& side : sides)
@@ -349,7 +349,7 @@ void Machine::diverge(Warp& w, std::uint32_t meet, std::span<const Path> sides) 
     next_path(w);
 }
 
-// Goes on where the last path does whose lanes have not all exited.
+// Continues with the last path whose lanes have not all exited.
 void Machine::next_path(Warp& w) {
     while (!w.paths.empty()) {
         const Path path = w.paths.back();
@@ -408,7 +408,7 @@ void Machine::arrive(Warp& w, const Instruction& i) {
     check_barrier(*w.block, number);
 }
 
-// Lets the warps go on if all have arrived that have to.
+// Lets the warps go on if all that have to arrive have done so.
 void Machine::check_barrier(Block& block, unsigned number) {
     Barrier& b = block.barriers[number];
     const unsigned wanted = b.wanted > 0 ? b.wanted : block.alive * lanes;

@@ -20,15 +20,15 @@ struct Counts {
     std::uint64_t warp_instructions = 0;
     std::uint64_t shared_wavefronts = 0, shared_accesses = 0; // of warps
     std::uint64_t sectors_loaded = 0, sectors_stored = 0, global_accesses = 0;
-    // Of these, loads that an L1 cache does not keep from memory, and stores that an L2 cache does (SectorCache).
+    // Of these, loads that miss an L1 cache, and stores that an L2 cache merges (SectorCache).
     std::uint64_t sectors_missed = 0, sectors_merged = 0;
     std::uint64_t barriers = 0; // passed by blocks
     std::uint64_t warps = 0;
-    std::uint64_t chain_longest = 0; // cycles, of any block
+    std::uint64_t chain_longest = 0; // cycles, of any warp
     std::uint64_t chain_sum = 0;     // over all warps
 };
 
-// Executions of one instruction: by warps, and lanes that took part.
+// Executions of one instruction: by warps, and by lanes that took part.
 struct Executed {
     std::uint64_t warps = 0, threads = 0;
 };
@@ -43,7 +43,7 @@ struct Range {
 struct Block;
 class Machine;
 
-// Lanes that go on elsewhere once those before them have reached `reconverge`, or have exited.
+// Lanes that continue elsewhere once those before them have reached `reconverge`, or have exited.
 struct Path {
     std::uint32_t at, reconverge;
     Mask mask;
@@ -51,13 +51,13 @@ struct Path {
 
 enum class State : std::uint8_t { ready, waiting, done };
 
-// Cycles of a warp, in which one instruction starts at a time.
+// The cycles of a warp, which starts one instruction at a time.
 //
-// The assembler orders the instructions of a basic block anew, so that what waits for memory does not hold up what does
-// not: within one, an instruction starts when its operands are there. Only accesses that may be to the same memory stay
-// in order where one writes.
+// The assembler reorders the instructions of a basic block, so that those that wait for memory do not hold up the
+// others: within a block, an instruction starts when its operands are ready. Only accesses that may touch the same
+// memory stay in order, if one of them writes.
 struct Times {
-    std::uint64_t begin = 0;   // of the basic block, or of what follows a barrier
+    std::uint64_t begin = 0;   // of the basic block, or of the code after a barrier
     std::uint64_t issued = 0;  // when its instructions so far could have started, had none waited
     std::uint64_t clock = 0;   // when all so far have
     std::uint64_t started = 0; // when the last one did
@@ -79,7 +79,7 @@ struct Warp {
     State state = State::done;
     Times times;
     std::vector<Path> paths;
-    std::vector<std::uint64_t> ready; // by row: cycle from which on it can be used
+    std::vector<std::uint64_t> ready; // by row: the cycle from which it can be used
     std::vector<Mask> defined;        // by number of a register that may be undefined
     std::vector<std::byte> rows, local;
     std::vector<Mask> predicate_words;
@@ -106,7 +106,7 @@ enum BarrierOperation : std::uint8_t { barrier_sync, barrier_arrive, barrier_cou
 struct Barrier {
     std::uint8_t operation = barrier_sync;
     unsigned arrived = 0, wanted = 0, truths = 0; // threads; wanted 0: all of the block
-    bool all = true;                              // have a true predicate
+    bool all = true;                              // arrived threads have a true predicate
     std::uint64_t clock = 0;
     struct Waiting {
         Warp* warp;
@@ -115,18 +115,18 @@ struct Barrier {
     std::vector<Waiting> waiting;
 };
 
-// What a block finds in its multiprocessor's cache, if it has a part of 64 KiB: lines of four sectors of 32 bytes, in
-// sets of four that do not follow from an address's lowest bits.
+// The cache that a block is assumed to have, 64 KiB of its multiprocessor's: lines of four 32-byte sectors, in sets of
+// four lines. The set is a hash of the line's number.
 class SectorCache {
 public:
-    // Whether it has this sector, which it has from then on.
+    // Returns whether it has this sector, and adds it if not.
     bool take(std::uint64_t sector) {
         const std::uint64_t number = sector / of_line;
         auto& set = sets_[(number * 0x9E3779B97F4A7C15u >> 32) % sets_.size()];
         std::size_t at = 0;
         while (at + 1 < set.size() && set[at].number != number) ++at;
         const unsigned has = set[at].number == number ? set[at].sectors : 0;
-        for (; at > 0; --at) set[at] = set[at - 1]; // the last one used comes first
+        for (; at > 0; --at) set[at] = set[at - 1]; // the one used last comes first
         const unsigned it = 1u << sector % of_line;
         set[0] = {number, has | it};
         return (has & it) != 0;
@@ -154,7 +154,7 @@ struct Block {
 
 class Machine {
 public:
-    // memory: what kernels can access of the device's, sorted.
+    // memory: the ranges that kernels can access, sorted.
     Machine(const Program& program, const simt::Grid& grid, const simt::Schedule& schedule, std::vector<Range> memory,
             std::span<const std::byte> parameters);
 
@@ -164,10 +164,10 @@ public:
     Counts counts;
     std::vector<Executed> executed; // by instruction
 
-    // ---- For instructions (instructions.cpp)
+    // ---- For instructions (table.hpp)
 
     [[noreturn]] void fail(const std::string& what, Mask mask) const;
-    // Fails unless each of these lanes' bytes lie in one allocation. first, last: the lowest and highest address.
+    // Fails unless the bytes of each lane lie in one allocation. first, last: the lowest and highest address.
     void check_global(const std::array<std::uint64_t, lanes>& at, std::uint64_t first, std::uint64_t last,
                       unsigned bytes, Mask mask);
     std::span<const std::byte> parameters() const { return parameters_; }
@@ -196,7 +196,7 @@ private:
     const simt::Grid& grid_;
     const simt::Schedule& schedule_;
     std::vector<Range> memory_;
-    Range last_; // that was accessed
+    Range last_; // the one accessed last
     std::vector<std::byte> parameters_;
     std::vector<std::unique_ptr<Block>> in_flight_;
     std::vector<std::uint64_t> order_; // of blocks, if it is random

@@ -33,7 +33,7 @@ constexpr std::array special_names{"%tid.x",
 static_assert(special_names.size() == static_cast<std::size_t>(Special::count));
 
 constexpr std::size_t word_row = 4 * lanes, long_row = 8 * lanes;
-// Rows that every warp has: those of special registers, and one for results that nobody wants.
+// Rows that every warp has: those of special registers, and one for unwanted results.
 constexpr std::size_t sink_at = static_cast<std::size_t>(Special::count) * word_row;
 constexpr std::size_t registers_at = sink_at + long_row;
 
@@ -217,7 +217,7 @@ private:
         for (const std::string_view name : it->second) found.push_back(label(*d.statement, name));
         return found;
     }
-    // Whether lanes may go on with the statement that follows.
+    // Whether lanes may go on with the next statement.
     bool goes_on(std::size_t i) const {
         const Kind kind = all_[i].form->kind;
         return (kind != Kind::branch && kind != Kind::table && kind != Kind::exit && kind != Kind::trap) ||
@@ -241,7 +241,7 @@ private:
         }
         for (std::uint32_t b = 0; b < blocks_.size(); ++b) {
             const std::size_t last = blocks_[b].end - 1;
-            // lanes that exit by a guard leave the others to meet again
+            // after a guarded exit the other lanes still meet again
             blocks_[b].exits = all_[last].form->kind == Kind::exit && !all_[last].statement->guarded;
             std::vector<std::uint32_t> next = targets_of(last);
             if (goes_on(last)) {
@@ -338,7 +338,7 @@ private:
             block.live_in = block.live_out = Bits(n);
             written.emplace_back(n);
             for (std::uint32_t i = block.end; i-- > block.begin;) {
-                if (!all_[i].statement->guarded) // else some lanes may keep what they have
+                if (!all_[i].statement->guarded) // else some lanes may keep the old value
                     writes(all_[i], [&](std::uint32_t r) {
                         block.live_in.clear(r);
                         written.back().set(r);
@@ -364,7 +364,7 @@ private:
         }
     }
 
-    // Rows for registers: those whose lives, as stretches of the program's text, do not meet can have the same one.
+    // Assigns rows to registers: those whose lives, as stretches of the program's text, do not overlap can share one.
     void place_registers() {
         const std::size_t n = kernel_.register_bits.size();
         struct Life {
@@ -385,7 +385,7 @@ private:
         }
         number_.assign(n, none);
         blocks_[0].live_in.each([&](std::size_t r) {
-            lives[r] = {0, none - 1}; // may be undefined: its row must not have another's value
+            lives[r] = {0, none - 1}; // may be undefined: must not share its row
             number_[r] = static_cast<std::uint32_t>(p_.tracked_names.size());
             p_.tracked_names.push_back(kernel_.register_names[r]);
         });
@@ -397,7 +397,7 @@ private:
         at_.resize(n);
         struct Pool {
             std::vector<std::uint32_t> free;
-            std::vector<std::pair<std::uint32_t, std::uint32_t>> taken; // a heap: until when, which
+            std::vector<std::pair<std::uint32_t, std::uint32_t>> taken; // a heap of (until when, which)
             std::uint32_t count = 0;
         };
         std::array<Pool, 3> pools; // words, longs, predicates
@@ -418,7 +418,7 @@ private:
         words_ = pools[0].count;
         longs_ = pools[1].count;
         p_.row_bytes = registers_at + words_ * word_row + longs_ * long_row;
-        p_.n_predicates = 3 + pools[2].count; // false, true, and one that nobody wants
+        p_.n_predicates = 3 + pools[2].count; // false, true, and one for unwanted results
         p_.n_rows = 1 + words_ + longs_ + pools[2].count;
         if (p_.n_rows > 0xFFFF) throw Error("kernel " + kernel_.name + " has too many registers");
     }
@@ -530,7 +530,7 @@ private:
             }
             if (k < d.n_to) ++made.n_to;
         }
-        // an immediate that is stored, or combined by an atomic, has the width of the others
+        // an immediate that is stored, or an operand of an atomic, has the width of the others
         for (std::size_t k = 0, at = 0; k < wanted.size(); ++k) {
             if (wanted[k] == 'l') continue;
             if (wanted[k] == 'x' && d.operands[k].kind == Written::Kind::immediate)

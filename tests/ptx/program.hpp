@@ -1,9 +1,9 @@
-// A kernel, decoded: what is looked up once, so that executing an instruction for a warp takes some tens of
+// A decoded kernel: everything is looked up once, so that executing an instruction for a warp takes some tens of
 // nanoseconds.
 //
-// Registers lie in rows of 32 values, one for every lane; those of 16 bits have rows of 32-bit values. Registers whose
-// values are never needed at the same time share a row, so that a warp's rows fit a processor's cache. Immediates are
-// rows of constants. A predicate is one word with a bit for every lane.
+// Registers lie in rows of 32 values, one per lane; 16-bit registers have rows of 32-bit values. Registers whose values
+// are never needed at the same time share a row, so that the rows of a warp fit the CPU's cache. Immediates are rows of
+// constants. A predicate is one word with a bit for every lane.
 #pragma once
 
 #include "source.hpp"
@@ -42,7 +42,7 @@ inline constexpr std::array class_names{"integer",   "float",   "double",    "co
                                         "predicate", "control", "parameter", "shared",     "global",
                                         "local",     "atomic",  "shuffle",   "barrier"};
 
-// What the machine does itself, as it concerns more than the lanes' registers.
+// What the machine executes itself, because it concerns more than the lanes' registers.
 enum class Kind : std::uint8_t { plain, branch, table, exit, trap, barrier, sleep };
 
 struct Cost {
@@ -56,16 +56,16 @@ struct Form {
     Cost cost{};
     Kind kind = Kind::plain;
     std::string to{}, from{}; // operands: w and d for rows of 32 and 64 bits, x for either, p for predicates, a for an
-                              // address, i for an immediate, l for a label; `to` may end with ?, a predicate left out
+                              // address, i for an immediate, l for a label; `to` may end with ?: an optional predicate
     Space space{};            // of an access
     std::uint8_t bytes = 0;   // of one value
     std::uint8_t vector = 1;
-    std::uint8_t operation = 0; // of atomics, barriers and the like: its own meaning there
+    std::uint8_t operation = 0; // of atomics, barriers and the like, each with its own meaning
 };
 
 // Throws Error if there is no such instruction.
 const Form& form_of(std::string_view opcode);
-// All forms that the table has by name, for tests: "opcode to from", one a line.
+// All forms in the table, by name, for tests: "opcode to from", one per line.
 std::string list_of_forms();
 
 struct Operand {
@@ -85,8 +85,8 @@ struct Instruction {
     std::uint8_t bytes = 0, vector = 1, operation = 0;
     bool guarded = false;
     bool tracked = false;      // uses registers that may be undefined
-    bool passes_cache = false; // a load that wants what is in memory now
-    bool begins_block = false; // others may jump to it, or it follows a branch
+    bool passes_cache = false; // a load that must see what is in memory now
+    bool begins_block = false; // it may be jumped to, or it follows a branch
     std::int64_t offset = 0;
     std::uint32_t target = none, reconverge = none;
     std::uint32_t line = 0;
@@ -124,9 +124,9 @@ enum class Special : std::uint8_t {
     count
 };
 
-// Where addresses of a space begin: 0 is never valid.
+// Where the addresses of a space begin, so that 0 is never valid.
 constexpr std::uint64_t shared_begin = 1024, local_begin = 256, param_begin = 256;
-// Windows of generic addresses, beyond those of a process.
+// Windows of generic addresses, above those of a process.
 constexpr unsigned window_shift = 56;
 constexpr std::uint64_t window_of(Space space) {
     return space == Space::shared  ? std::uint64_t{1} << window_shift

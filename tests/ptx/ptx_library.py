@@ -1,4 +1,4 @@
-"""The library over the emulator with kernels from PTX (ptx.hpp), by ctypes."""
+"""The library over the emulator with kernels from PTX (ptx.hpp), through ctypes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PtxLibrary(Library):
         self._sizes = sizes
 
     def use_ptx(self, source: Path | str | None) -> None:
-        """A file, a text, or None: kernels as the host's compiler has made them."""
+        """A file, a text, or None: kernels as compiled by the host compiler."""
         if isinstance(source, str):
             failed = self.c.simt_use_ptx_text(source.encode())
         else:
@@ -75,7 +75,7 @@ class PtxLibrary(Library):
         return buffer.value.decode()
 
     def counts(self) -> list[Counts]:
-        """Of every launch since clear(), in order."""
+        """The counts of every launch since clear(), in order."""
         found: list[Counts] = json.loads(self.text("simt_ptx_counts"))
         return found
 
@@ -85,7 +85,7 @@ class PtxLibrary(Library):
         return {kernel: {int(line): (n[0], n[1]) for line, n in lines.items()} for kernel, lines in found.items()}
 
     def forms(self) -> list[tuple[str, str, str]]:
-        """Opcode, results and operands of every instruction that is known."""
+        """Opcode, results and operands of every known instruction."""
         rows = (line.split() for line in self.text("simt_ptx_forms").splitlines())
         return [(opcode, to, source) for opcode, to, source in rows]
 

@@ -1,4 +1,4 @@
-"""What instructions of PTX compute, from the manual: on Python's integers and exact fractions, one lane at a time."""
+"""What PTX instructions compute, by the manual: with Python's integers and exact fractions, one lane at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ Function = Callable[..., Any]
 
 class Spec(NamedTuple):
     """An instruction: how it is written, the types of its results and operands, and what it computes. Types are those
-    of PTX, such as s32, or pred. Operands are given as numbers of their type; results are wanted as numbers, or as
-    bits if `f` returns them so."""
+    of PTX, such as s32, or pred. `f` takes numbers of the operands' types, and returns numbers, or bits."""
 
     opcode: str
     to: tuple[str, ...]
@@ -116,7 +115,7 @@ def funnel(opcode: str) -> Function:
 
 
 def rounded(x: Fraction, type_: str, zero: float = 0.0, *, truncate: bool = False) -> float:
-    """x in the type, rounded to nearest even, or towards 0. zero: what 0 is, with its sign."""
+    """x rounded to the type: to nearest even, or towards 0. zero: the result if x is 0, with its sign."""
     digits, least, most = (24, -149, 127) if type_ == "f32" else (53, -1074, 1023)
     if x == 0:
         return zero
@@ -198,7 +197,7 @@ def extreme(a: float, b: float, least: bool) -> float:
 
 
 def real_arithmetic(name: str, type_: str) -> tuple[int, Function]:
-    """Number of operands, and what is computed."""
+    """The number of operands, and the function."""
     functions: dict[str, tuple[int, Function]] = {
         "add": (2, lambda a, b: summed(a, b, type_)),
         "sub": (2, lambda a, b: summed(a, -b, type_)),
@@ -301,7 +300,7 @@ def setp(words: Sequence[str]) -> Spec:
 
 
 def integer_arithmetic(words: Sequence[str]) -> Spec | None:
-    """What has one type T, at the end, and results modulo its width."""
+    """Instructions with one type, at the end, and results modulo its width."""
     opcode, type_, name = ".".join(words), words[-1], ".".join(words[:-1])
     n = bits_of(type_)
     wide = f"{type_[0]}{2 * n}"
@@ -362,7 +361,7 @@ def parts(words: Sequence[str]) -> Spec:
 
 
 def spec_of(opcode: str) -> Spec | None:
-    """None: it concerns more than one lane's registers, or has no meaning by itself."""
+    """None if it concerns more than one lane's registers, or has no meaning by itself."""
     words = opcode.split(".")
     if words[0] == "cvt":
         return conversion(words)

@@ -38,8 +38,8 @@ def statements(*lines: str) -> str:
 
 
 def of_lanes(name: str, opcode: str, to: Sequence[int], sources: Sequence[int]) -> str:
-    """A kernel that gives every thread its operands, executes the instruction, and keeps its results; of so many bits
-    each. The first parameter is the operands' memory and the second the results': a row of 64-bit values a thread."""
+    """A kernel in which every thread loads its operands, executes the instruction, and stores the results. to, sources:
+    bits of each. The parameters point to the operands and to the results: a row of 64-bit values per thread."""
     body, operands, results = [], [], []
     body += [f"mul.wide.u32 %d10, %r0, {8 * len(sources)}", "add.s64 %d10, %d10, %d0"]
     body += [f"mul.wide.u32 %d11, %r0, {8 * len(to)}", "add.s64 %d11, %d11, %d1"]

@@ -8,7 +8,7 @@ namespace ptx {
 
 namespace {
 
-// Results that are no numbers: of 32 bits always the same, of 64 bits those of the operands.
+// NaN as a result: in 32 bits always the same, in 64 bits that of the operands.
 inline float canonical(float v) { return v != v ? std::bit_cast<float>(0x7FFFFFFFu) : v; }
 inline double canonical(double v) { return v; }
 
@@ -30,13 +30,13 @@ constexpr Cost simple = sizeof(T) == 8 ? cost::real64 : cost::real;
 template <class T>
 constexpr Cost quotient = sizeof(T) == 8 ? cost::real64_quotient : cost::real_quotient;
 
-// Rounded to nearest, ties to even, as all that our kernels compute. suffix: .rn and the type, or the type alone.
+// Rounded to nearest, ties to even. suffix: .rn and the type, or the type alone.
 template <class T>
 void add_arithmetic(Table& t, const std::string& suffix) {
     t.map<T, T, T>("add" + suffix, simple<T>, [](T a, T b) { return canonical(a + b); });
     t.map<T, T, T>("sub" + suffix, simple<T>, [](T a, T b) { return canonical(a - b); });
     t.map<T, T, T>("mul" + suffix, simple<T>, [](T a, T b) { return canonical(a * b); });
-    if (!suffix.starts_with(".rn")) return; // the others have to say how they round
+    if (!suffix.starts_with(".rn")) return; // the instructions below must say how they round
     t.map<T, T, T, T>("fma" + suffix, simple<T>, [](T a, T b, T c) { return canonical(std::fma(a, b, c)); });
     t.map<T, T, T>("div" + suffix, quotient<T>, [](T a, T b) { return canonical(a / b); });
     t.map<T, T>("rcp" + suffix, quotient<T>, [](T a) { return canonical(T{1} / a); });
@@ -50,7 +50,7 @@ void add_flushing(Table& t) {
     t.map<F, F, F>("mul.rn.ftz.f32", cost::real, [](F a, F b) { return flushed(canonical(flushed(a) * flushed(b))); });
 }
 
-// The lesser or greater one; of a number and none, the number; -0 is less than 0.
+// The min or max; if one is NaN, the other; -0 is less than 0.
 template <class T, bool least>
 T extreme(T a, T b) {
     if (a != a) return canonical(b);
@@ -92,7 +92,7 @@ void add_from_integer(Table& t, const std::string& from) {
 
 template <class To, class From>
 To saturated(From whole) {
-    // what has no value becomes 0, or, from or to 64 bits, the bit of the sign
+    // NaN becomes 0, or the sign bit if either type has 64 bits
     if (whole != whole)
         return sizeof(From) == 8 || sizeof(To) == 8
                    ? static_cast<To>(std::make_unsigned_t<To>{1} << (8 * sizeof(To) - 1))

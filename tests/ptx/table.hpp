@@ -8,8 +8,8 @@
 
 namespace ptx {
 
-// Cycles from an instruction's start until its result can be used. These are assumptions, round figures for the
-// processors of 2020 to 2024: nothing here has been measured. An instruction of PTX may be several of the processor's.
+// Cycles from an instruction's start until its result can be used. These are assumptions, round figures for the GPUs of
+// 2020 to 2024: nothing here has been measured. One PTX instruction may be several machine instructions.
 namespace cost {
 constexpr Cost simple{Class::integer, 4}, wide{Class::integer, 6}, slow{Class::integer, 12};
 constexpr Cost product{Class::integer, 5}, wide_product{Class::integer, 14};
@@ -26,10 +26,10 @@ constexpr Cost global{Class::global, 500}, cached{Class::global, 40};
 constexpr Cost shared_atomic{Class::atomic, 60}, global_atomic{Class::atomic, 700};
 constexpr Cost shuffle{Class::shuffle, 24}, vote{Class::shuffle, 12};
 constexpr Cost barrier{Class::barrier, 20}, warp_barrier{Class::barrier, 8}, fence{Class::barrier, 200};
-constexpr Cost clock{Class::barrier, 20}; // what is before it stays there
+constexpr Cost clock{Class::barrier, 20}; // instructions before it stay there
 } // namespace cost
 
-// Rows have items of 32 or 64 bits. A narrower value in one is extended as its type is; nothing reads beyond it.
+// Rows have items of 32 or 64 bits. A narrower value is extended by its type; nothing reads the extra bits.
 template <class T>
 using Item = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
@@ -56,7 +56,7 @@ void each_lane(Mask mask, Use&& use) {
     for (; mask != 0; mask &= mask - 1) use(static_cast<unsigned>(std::countr_zero(mask)));
 }
 
-// A loop over lanes that the compiler may turn into vectors: rows are the same or apart.
+// A loop over lanes that the compiler may vectorise, because rows are either the same or disjoint.
 #define PTX_LANES _Pragma("GCC ivdep") for (unsigned lane = 0; lane < lanes; ++lane)
 
 class Table {

@@ -77,7 +77,7 @@ def test_orders_of_blocks_and_warps(engine: PtxLibrary, reused: Context, order: 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_batches(engine: PtxLibrary, dtype: np.dtype) -> None:
-    """The field comes from the host in several batches, as there is not enough memory for all of it."""
+    """The field comes from the host in several batches, because there is not enough memory for all of it."""
     x = support.smooth((40, 64, 100), dtype)
     with Context(engine) as context:
         wanted = context.compress(x, 1e-3, REL, backend=CPU)

@@ -1,4 +1,4 @@
-"""Every instruction of the table, against ptx_reference.py; and accesses, atomics, exchanges."""
+"""Every instruction of the table against ptx_reference.py; and accesses, atomics, exchanges."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from simt_library import DEVICE
 pytestmark = [pytest.mark.simt, pytest.mark.full]
 
 THREADS = 512
-#: What is not of single lanes' registers, and has tests of its own below or in test_ptx_machine.py.
+#: Instructions that concern more than one lane's registers; tested below or in test_ptx_machine.py.
 ELSEWHERE = {"ld", "st", "atom", "red", "cvta", "clock", "bar", "barrier", "fence", "membar", "nanosleep", "bra", "brx"}
 ELSEWHERE |= {"ret", "exit", "trap", "vote", "shfl", "redux", "match", "elect", "activemask"}
 
 
 def corners(type_: str, opcode: str) -> list[int]:
-    """Bits of the values at which instructions go wrong."""
+    """Bits of the values at which instructions tend to go wrong."""
     n = bits_of(type_)
     if type_ == "pred":
         return [0, 1]
@@ -212,7 +212,7 @@ def test_loads_extend(ptx: PtxLibrary, type_: str, wide: bool) -> None:
 @pytest.mark.parametrize("space", ["shared", "local", "generic"])
 @pytest.mark.parametrize("vector", [1, 2, 4])
 def test_stores_and_vectors(ptx: PtxLibrary, space: str, vector: int) -> None:
-    """Through memory of each space, with immediates among what is stored."""
+    """Through memory of each space, with immediates among the stored values."""
     v = f".v{vector}" if vector > 1 else ""
     words = ["%r20", "7", "%r22", "%r23"][:vector]
     loaded = [f"%r{30 + k}" for k in range(vector)]
@@ -322,7 +322,7 @@ ATOMICS = {
 @pytest.mark.parametrize("space", ["global", "shared", ""])
 @pytest.mark.parametrize("operation", ATOMICS)
 def test_atomics(ptx: PtxLibrary, operation: str, space: str) -> None:
-    """All lanes, in their order, on a few places; atom returns what was there, red does the same."""
+    """All lanes, in order, on a few places; atom also returns the old value, red does not."""
     type_ = operation.split(".")[1]
     n = bits_of(type_)
     f = ATOMICS[operation]
@@ -435,7 +435,7 @@ def test_reductions(ptx: PtxLibrary, operation: str, wanted: int) -> None:
 
 
 def test_masks_of_groups(ptx: PtxLibrary) -> None:
-    """Lanes that name each other in their masks are a group; two of them reduce in one instruction."""
+    """Lanes that name each other in their masks are a group; two groups reduce in one instruction."""
     body = ["and.b32 %r21, %r52, 1", "setp.eq.u32 %p1, %r21, 1", "selp.u32 %r22, 0xAAAAAAAA, 0x55555555, %p1",
             "redux.sync.min.u32 %r30, %r20, %r22"]  # fmt: skip
     found = exchanged(ptx, body, VALUES)

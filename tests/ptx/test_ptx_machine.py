@@ -16,7 +16,7 @@ from simt_library import DEVICE
 
 pytestmark = [pytest.mark.simt, pytest.mark.full]
 
-#: Where a thread keeps its result, %r1, a word: the kernel's first parameter, and its number.
+#: The address of the thread's word for its result, %r1: in the kernel's first parameter, at the thread's number.
 PLACE = ("mul.wide.u32 %d10, %r0, 4", "add.s64 %d10, %d10, %d0")
 KEEP = ("st.global.u32 [%d10], %r1",)
 SCHEDULES = [(0, 0, 4), (1, 0, 1), (2, 1, 3), (2, 9, 16)]
@@ -32,7 +32,7 @@ def run(
     more: int = 0,
     **options: Any,
 ) -> NDArray[np.uint32]:
-    """%r1 of every thread, in order, and `more` words that the kernel finds behind them, zero at first."""
+    """%r1 of every thread, in order, then `more` words for the kernel to use, initially zero."""
     ptx.use_ptx(HEAD + kernel("k", statements(*PLACE, "mov.u32 %r1, 0", *body, *KEEP), parameters=2, shared=shared))
     n = blocks * threads
     with ptx.memory(DEVICE, np.zeros(n + more, np.uint32)) as out:
@@ -47,7 +47,7 @@ def run(
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_nested_branches_meet_again(ptx: PtxLibrary, schedule: tuple[int, int, int]) -> None:
-    """Four ways through two levels; all lanes are together after each."""
+    """Four paths through two levels; the lanes meet again after each level."""
     ptx.set_schedule(*schedule)
     body = [
         "and.b32 %r20, %r52, 1", "setp.eq.u32 %p1, %r20, 1", "and.b32 %r21, %r52, 2", "setp.eq.u32 %p2, %r21, 2",
@@ -69,7 +69,7 @@ def test_nested_branches_meet_again(ptx: PtxLibrary, schedule: tuple[int, int, i
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_loops_end_lane_by_lane(ptx: PtxLibrary, schedule: tuple[int, int, int]) -> None:
-    """Each lane goes round as often as its number says, with an inner loop and a way out in the middle."""
+    """Each lane loops as often as its number says, with an inner loop and an exit in the middle."""
     ptx.set_schedule(*schedule)
     body = [
         "mov.u32 %r20, 0",
@@ -181,7 +181,7 @@ def test_the_clock_is_that_of_the_chain(ptx: PtxLibrary) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_barriers(ptx: PtxLibrary, schedule: tuple[int, int, int]) -> None:
-    """Every thread reads what the one opposite in the block has written."""
+    """Every thread reads what the opposite thread of the block has written."""
     ptx.set_schedule(*schedule)
     body = ["mul.wide.u32 %d20, %r52, 4", "mov.u64 %d21, cells", "add.s64 %d20, %d20, %d21",
             "st.shared.u32 [%d20], %r0", "barrier.sync.aligned 0", "sub.u32 %r20, 127, %r52",
@@ -262,7 +262,7 @@ def test_what_threads_must_not_do(ptx: PtxLibrary, body: list[str], told: str, a
     assert told in str(raised.value)
     assert f": {at}" in str(raised.value)
     assert f"block (0, 0, 0), {where}" in str(raised.value)
-    assert run(ptx, [], threads=64).tolist() == [0] * 64  # the next launch is as if nothing had been
+    assert run(ptx, [], threads=64).tolist() == [0] * 64  # the next launch is not affected
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_what_cannot_be_read(ptx: PtxLibrary) -> None:
 
 
 def counted(ptx: PtxLibrary, body: Sequence[str], **options: Any) -> Counts:
-    """Of the launch, less what a kernel that does nothing counts."""
+    """The counts of the launch, less those of a kernel that does nothing."""
     ptx.clear()
     run(ptx, [], **options)
     run(ptx, body, **options)
@@ -328,7 +328,7 @@ def test_instructions_by_class(ptx: PtxLibrary) -> None:
      (8, 0, 2), (16, 16, 4), (16, 32, 8), (1, 1, 1), (1, 4, 1), (4, 12, 1)],
 )  # fmt: skip
 def test_bank_conflicts(ptx: PtxLibrary, bytes_: int, stride: int, passes: int) -> None:
-    """Passes of one load of so many bytes by lanes so many bytes apart; those of a store are the same."""
+    """Passes of one load of `bytes_` by lanes `stride` bytes apart; a store takes the same."""
     access = {1: "u8 %r20", 2: "u16 %r20", 4: "u32 %r20", 8: "u64 %d22", 16: "v4.u32 {%r20, %r21, %r22, %r23}"}[bytes_]
     type_, _, register = access.partition(" ")
     place = [f"mul.lo.u32 %r30, %r52, {stride}", "mov.u32 %r31, cells", "add.u32 %r30, %r30, %r31"]
@@ -359,7 +359,7 @@ def test_sectors(ptx: PtxLibrary, stride: int, sectors: int) -> None:
 
 
 def test_sectors_of_caches(ptx: PtxLibrary) -> None:
-    """Lanes that read 16 bytes each, again and again, as far apart as would not fit a cache without ways."""
+    """Every lane reads at four places 16 bytes apart; the lanes are too far apart for a direct-mapped cache."""
     place = ["mul.wide.u32 %d20, %r52, 4096", "add.s64 %d20, %d20, %d0", "add.s64 %d20, %d20, 4096"]
     for what, volatile, missed in (("", "", 64), ("volatile", ".volatile", 128)):
         body = [*place, *(f"ld{volatile}.global.u32 %r20, [%d20+{16 * k}]" for k in range(4))]
@@ -374,7 +374,7 @@ def test_sectors_of_caches(ptx: PtxLibrary) -> None:
 
 
 def test_chains(ptx: PtxLibrary) -> None:
-    """The time of a warp alone: what depends waits for a result, the rest starts in the next cycle."""
+    """The time of a single warp: an instruction waits for its operands, or else starts in the next cycle."""
     for what, one, cycles in (
         ("independent", "add.u32 %r21, %r52, 2", 1),
         ("dependent", "add.u32 %r20, %r20, 2", 4),
@@ -390,7 +390,7 @@ def test_chains(ptx: PtxLibrary) -> None:
 
 
 def test_what_does_not_depend_on_a_load_does_not_wait_for_it(ptx: PtxLibrary) -> None:
-    """Within a basic block, as the assembler orders it anew; but not if one of two accesses writes."""
+    """Within a basic block, because the assembler reorders it; but not if one of two accesses writes."""
     load, use = "ld.volatile.global.u32 %r{0}, [%d0]", "add.u32 %r{0}, %r{0}, 1"
 
     def chain(*parts: str) -> int:

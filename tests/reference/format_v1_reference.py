@@ -1,7 +1,7 @@
-"""Version 1 of the archive format, format.md, as a program: written from that document alone, simple and slow.
+"""Version 1 of the archive format as a program: written from format.md alone, simple and slow.
 
-It is an independent second implementation. Where it and the library give different bytes for the same field, one of
-the two or the document is wrong. Section numbers are those of the document. There is no zstd stage here.
+It is an independent second implementation. If it and the library give different bytes for the same field, one of the
+two or the document is wrong. Section numbers are those of the document. There is no zstd stage here.
 """
 
 import itertools
@@ -40,7 +40,7 @@ def require(condition: object, message: str) -> None:
 
 @dataclass(frozen=True)
 class Type:
-    """What the document says separately for f32 and f64."""
+    """What the document specifies separately for f32 and f64."""
 
     id: int
     value: type[np.floating[Any]]  # T
@@ -68,7 +68,7 @@ def type_of(dtype: "np.dtype[Any]") -> Type:
 
 
 def padded(data: bytes) -> bytes:
-    """Zeros up to a whole word."""
+    """Padded with zeros to a whole word."""
     return data + bytes(-len(data) % 4)
 
 
@@ -81,7 +81,7 @@ def little(array: Array) -> bytes:
 
 
 def pack_bits(values: Array, widths: Array) -> bytes:
-    """Bit strings one behind the other without padding, each from its lowest bit up."""
+    """Concatenates bit strings without padding between them, each from its lowest bit up."""
     which = np.repeat(np.arange(values.size), widths)
     bit = np.arange(which.size) - (np.cumsum(widths) - widths)[which]
     bits = (values.astype(np.uint64)[which] >> bit.astype(np.uint64)) & np.uint64(1)
@@ -161,7 +161,7 @@ class Tiling:
 
 
 def boxes_numbered(shape: Box, box: Box) -> Array:
-    """For every value of a tile, in tile order, the number in raster order of the box that it is in."""
+    """For every value of a tile, in tile order, the number of its box; boxes are numbered in raster order."""
     numbers: Array = np.zeros(shape, np.int64)
     for axis in range(4):
         along = np.arange(shape[axis]) // box[axis]
@@ -216,7 +216,7 @@ def tiling_of(shape: Sequence[int]) -> Tiling:
 
 
 def absolute_bound(field: Array, special: Array, eb: float, mode: str) -> float:
-    """eb_abs; 0 where the archive is raw."""
+    """eb_abs. If it is 0 (no valid values, or all equal), the archive is raw."""
     if mode == "abs":
         return eb
     valid = field[np.isfinite(field) & ~special]
@@ -245,7 +245,7 @@ def rebuilt(q: Array, step: Any, ty: Type) -> Array:
 
 
 def quantise(d: Array, special: Array, e: Any, ty: Type) -> tuple[Array, Array, Array]:
-    """q (0 where values are missing), whether they are, and whether the bound is missed."""
+    """For every value: q (0 if the value is missing), whether it is missing, and whether q misses the bound."""
     step = ty.value(2) * e
     inv = ty.value(1) / step
     with np.errstate(all="ignore"):
@@ -271,7 +271,7 @@ def strides(shape: Box) -> list[int]:
 
 
 def distance_to_predecessor(shape: Box, stride: list[int]) -> Array:
-    """From where order 1 predicts: along the first axis whose coordinate is not 0; 0 at the first position."""
+    """To the value from which order 1 predicts, along the first axis whose coordinate is not 0; 0 at the first one."""
     x = coordinates(shape)
     return np.select([x[a] > 0 for a in range(4)], stride, 0)
 
@@ -289,7 +289,7 @@ def fill_missing(q: Array, missing: Array, anchor: Any) -> Array:
 
 
 def difference_order(shape: Box, k: int) -> Array:
-    """For every position the j of the difference A_j that is its code."""
+    """For every position, the j whose difference A_j is its code."""
     x = coordinates(shape)
     j = np.full(shape, k)
     if k >= 1:
@@ -354,15 +354,15 @@ def magnitude_of(code: Array) -> Array:
 
 
 def undo_prediction(code: Array, missing: Array, predictor: int, ty: Type) -> Array:
-    """u from its codes: position after position, since A_j(p) is the sum of (-1)^|s| u(p - s) over the corners s of a
-    j-dimensional unit cube, and only u(p) itself is not known yet."""
+    """u from its codes, one position at a time: A_j(p) is the sum of (-1)^|s| u(p - s) over the corners s of a
+    j-dimensional unit cube, in which only u(p) itself is unknown."""
     k = min(predictor, 3)
     for a in SECOND.get(predictor, NO_SECOND):
         code = undo_second_difference(code, a)
     shape: Box = code.shape
     padded_shape: Box = (shape[0] + 1, shape[1] + 1, shape[2] + 1, shape[3] + 1)
     stride = strides(padded_shape)
-    terms: list[list[tuple[int, int]]] = []  # for every j the corners but s = 0: (distance, sign)
+    terms: list[list[tuple[int, int]]] = []  # for every j, the corners except s = 0: (distance, sign)
     for j in range(5):
         corners = itertools.product((0, 1), repeat=j)
         terms.append([(sum(s * d for s, d in zip(c, stride, strict=False)), (-1) ** sum(c)) for c in corners if any(c)])
@@ -386,7 +386,7 @@ def undo_prediction(code: Array, missing: Array, predictor: int, ty: Type) -> Ar
 # ---------------------------------------------------------------------------------------------------------------------
 # Section 6: symbols
 
-MISSING = -(2**21)  # what a reader takes for a missing value
+MISSING = -(2**21)  # stands for a missing value in decoded codes
 
 
 @dataclass(frozen=True)
@@ -410,12 +410,12 @@ class Alphabet:
         return self.octave(self.o_max + 1) + 3
 
     def octave(self, o: int) -> int:
-        """The first symbol of the magnitudes from 2^o on."""
+        """The first symbol for magnitudes of at least 2^o."""
         return 2 * self.R + 8 * (o - self.r)
 
     @property
     def escapes(self) -> tuple[int, int]:
-        """Of codes from 0 on, and below."""
+        """The escapes of codes >= 0 and of negative codes."""
         return self.size - 3, self.size - 2
 
     @property
@@ -431,13 +431,13 @@ class Alphabet:
         return 1 << (self.o_max + 1)
 
     def reach(self, lengths: Array) -> int:
-        """With these lengths of the codes."""
+        """The reach with these code lengths."""
         if self.r == 5 and not lengths[self.octave(20) : self.octave(21)].all():
             return 1 << 20
         return self.full_reach
 
     def symbol(self, code: Array, missing: Array) -> Array:
-        """Symbol of every code below the full reach, before any is escaped."""
+        """Symbol of every code below the full reach, before escapes are considered."""
         code = code.astype(np.int64)
         key = np.where(code < 0, ~code, code)
         o = np.maximum(np.frexp(key.astype(np.float64))[1].astype(np.int64) - 1, self.r)
@@ -446,7 +446,7 @@ class Alphabet:
         return np.where(missing, self.missing, symbol)
 
     def meaning(self, symbol: int) -> tuple[int, int]:
-        """Base and number of extra bits of a symbol; the code is base + extra bits (MISSING at missing values)."""
+        """Base and number of extra bits of a symbol: the code is base + extra bits (MISSING for a missing value)."""
         if symbol < 2 * self.R:
             return symbol - self.R, 0
         if symbol == self.missing:
@@ -501,7 +501,7 @@ def code_lengths(weights: list[int], limit: int) -> Array:
 
 
 def canonical_codes(lengths: Array) -> Array:
-    """The codes as stored, first bit lowest."""
+    """The codes as they are stored, with their first bit lowest."""
     codes = np.zeros(lengths.size, np.uint64)
     code, previous = 0, 0
     for length, symbol in sorted((int(length), symbol) for symbol, length in enumerate(lengths) if length):
@@ -528,7 +528,7 @@ def read_codebook(section: bytes, alphabet: Alphabet) -> Array:
 
 
 class Entry(NamedTuple):
-    """What a bit string starts with: a code of `length` bits, then extra bits that are added to the base."""
+    """How a bit string starts: with a code of `length` bits, then with extra bits that are added to the base."""
 
     length: int  # 0: no code
     base: int
@@ -562,8 +562,8 @@ class ModelledTile:
     anchor: Any
     missing: Array
     code: Array  # 0 at missing values
-    mask: Array | None  # for every group 1 where significant
-    fine_mask: Array | None  # for every subgroup of a significant group 1 where significant
+    mask: Array | None  # 1 for every significant group
+    fine_mask: Array | None  # for the subgroups of significant groups: 1 if significant
     coded: Array
     value_positions: Array
 
@@ -576,7 +576,7 @@ class ModelledTile:
         return np.flatnonzero(magnitude_of(self.code) >= reach)
 
     def codes_to_encode(self, reach: int) -> tuple[Array, Array]:
-        """Codes and missing values of the coded values, in tile order."""
+        """For the coded values, in tile order: their codes (0 for outliers), and whether they are missing."""
         code = self.code.copy()
         code[self.outliers(reach)] = 0
         return code[self.coded], self.missing[self.coded]
@@ -590,7 +590,7 @@ class Masks:
 
 
 def masks_of(nonzero: Array, shape: Box, tiling: Tiling) -> Masks:
-    """Section 6, significance masks. `nonzero` tells of every value whether it is missing or its code not 0."""
+    """Section 6, significance masks. `nonzero`: for every value, whether it is missing or its code is not 0."""
     group, subgroup = tiling.groups(shape), tiling.subgroups(shape)
     n_groups = count_of(group)
     significant_groups = np.bincount(group, weights=nonzero) > 0
@@ -694,7 +694,7 @@ def coded_payload(tile: ModelledTile, alphabet: Alphabet, lengths: Array, codes:
 
 
 def header(kind: int, ty: Type, shape: Sequence[int], payload_checksum: int, following: bytes) -> bytes:
-    """Header and the sections its checksum covers as well."""
+    """The header and the sections after it that its checksum also covers."""
     extents = [*shape, 0, 0, 0, 0][:4]
     first = MAGIC + struct.pack("<4B4QII", VERSION, kind, ty.id, len(shape), *extents, payload_checksum, 0)
     first += following
@@ -707,7 +707,7 @@ def encode_raw(field: Array, ty: Type) -> bytes:
 
 
 def special_pattern(fill: float | None, ty: Type) -> int:
-    """The fill value as a T; of a NaN, as without fill value, the canonical one."""
+    """The bits of the fill value as a T; those of the canonical NaN for any NaN, or without a fill value."""
     if fill is None or np.isnan(fill):
         return ty.canonical_nan
     with np.errstate(over="ignore"):
@@ -715,7 +715,7 @@ def special_pattern(fill: float | None, ty: Type) -> int:
 
 
 def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill: float | None = None) -> bytes:
-    """The archive of a field, without zstd stage."""
+    """The archive of a field, without a zstd stage."""
     field = np.ascontiguousarray(x)
     ty = type_of(field.dtype)
     if not 1 <= field.ndim <= 4:
@@ -801,7 +801,7 @@ class TiledArchive:
 
 
 class Reader:
-    """Takes parts, each of whole words, from the front of a payload."""
+    """Takes parts from the front of a payload; each part has whole words."""
 
     def __init__(self, payload: bytes) -> None:
         self.rest = payload
@@ -829,7 +829,7 @@ def integer_of(bits: Array) -> int:
 
 
 def decode_substream(bits: Array, n: int, table: list[Entry]) -> list[int]:
-    """The n codes that fill the bit string exactly."""
+    """The n codes of a substream, which must fill the bit string exactly."""
     stream = integer_of(bits)
     at = 0
     values = []
@@ -979,7 +979,7 @@ def read_tiled(archive: bytes, ty: Type, shape: list[int]) -> TiledArchive:
 
 
 def decode(archive: bytes) -> Array:
-    """The field of an archive, checked against the document's legal values on the way."""
+    """The field of an archive; checks the document's legal values on the way."""
     kind, ty, shape = read_header(archive)
     if kind == KIND_RAW:
         return read_raw(archive, ty, shape)

@@ -1,6 +1,7 @@
-"""Version 2 of the archive format, as a program: written from its text alone, simple and slow.
+"""Version 2 of the archive format as a program: written from its text alone, simple and slow.
 
-Section numbers are those of docs/reference/format_v2.md. There is no zstd stage here.
+Section numbers are those of docs/reference/format_v2.md. There is no zstd stage here; logarithms_reference.py has
+section 12.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ ALPHA_BETA = ((1.0, 1.0), (1.25, 2.0), (1.5, 4.0), (2.0, 4.0))
 LINEAR, CUBIC, SIX_POINTS, SIX_POINTS_AND_CODES = range(4)
 
 T_LIMIT = 1048575  # largest |t| that is quantised
-MOST_LIMITED, LARGE_D = 64, 255  # magnitude of codes, as contexts see them
+MOST_LIMITED, LARGE_D = 64, 255  # limit of the codes that contexts see, and D if one of them is at the limit
 MISSING_MAGNITUDE = 255
-SMALL_LATTICE = 4096  # values: smaller ones share a unit
+SMALL_LATTICE = 4096  # lattices of at most this many points share unit 0
 UNIT_TILES = 16
-FLAGGED_CLASS = 64  # points of a class in a tile: fewer have no flags
+FLAGGED_CLASS = 64  # a class with fewer points in a tile has no flags
 
 Ranges = tuple[tuple[int, int], ...]  # (begin, end) along each array axis
 
@@ -40,13 +41,13 @@ Ranges = tuple[tuple[int, int], ...]  # (begin, end) along each array axis
 
 @dataclass(frozen=True)
 class Lattice:
-    """One that is coded. Arrays of it, and all that follows from `extents`, have the axes that are numbered anew:
-    array axis 3 - j is the field's axis axes[j]."""
+    """A coded lattice. Its arrays, and everything that follows from `extents`, use the renumbered axes: array axis
+    3 - j is the field's axis axes[j]."""
 
     index: int
     axes: tuple[int, ...]  # the active ones first
     extents: Box
-    active: int  # of how many axes: axes 0 to active - 1
+    active: int  # number of active axes: axes 0 to active - 1
     tile: Box
 
     @property
@@ -55,7 +56,7 @@ class Lattice:
 
     @property
     def classes(self) -> list[int]:
-        """By phase."""
+        """In the order of phases."""
         return sorted(range(1, 1 << self.active), key=lambda c: (c.bit_count(), c))
 
     def from_field_order(self, array: Array) -> Array:
@@ -83,7 +84,7 @@ def extents_of(shape: Sequence[int]) -> Box:
 
 
 def active_axes(extents: Box, allowed: int) -> tuple[int, ...]:
-    """The first three that are allowed and have more than one point; if none is allowed, of all."""
+    """The first three axes with more than one point that are allowed; if none of them is, the first three."""
     longer = [a for a in range(4) if extents[3 - a] > 1]
     return tuple(([a for a in longer if allowed >> a & 1] or longer)[:3])
 
@@ -114,14 +115,14 @@ def array_axes(axes: tuple[int, ...]) -> list[int]:
 
 
 def lattice_of(index: int, extents: Box, active: tuple[int, ...]) -> Lattice:
-    """From the field's axes."""
+    """The lattice with these extents and active axes, both by the field's axes."""
     axes = (*active, *(a for a in range(4) if a not in active))
     e3, e2, e1, e0 = (extents[axis] for axis in array_axes(axes))
     return Lattice(index, axes, (e3, e2, e1, e0), len(active), tile_edges((e3, e2, e1, e0), len(active)))
 
 
 def pyramid(extents: Box, allowed: Sequence[int]) -> list[Lattice]:
-    """The lattices that are coded, from lattice 0 on. `allowed`: masks of axes, of lattices 0, 1, and all others."""
+    """The coded lattices, from lattice 0 on. `allowed`: masks of axes for lattice 0, lattice 1 and all others."""
     lattices: list[Lattice] = []
     while volume(extents) > 1:
         active = active_axes(extents, allowed[min(len(lattices), 2)])
@@ -131,7 +132,7 @@ def pyramid(extents: Box, allowed: Sequence[int]) -> list[Lattice]:
 
 
 def units_of(lattices: Sequence[Lattice]) -> list[list[tuple[int, Ranges]]]:
-    """The tiles of each unit: the number of the lattice, and where in it."""
+    """The tiles of each unit: the number of the lattice, and the position in it."""
     small = [lattice for lattice in lattices if volume(lattice.extents) <= SMALL_LATTICE]
     units = [[(lattice.index, tile) for lattice in reversed(small) for tile in lattice.tiles()]]
     for lattice in reversed(lattices[: len(lattices) - len(small)]):
@@ -145,12 +146,12 @@ def odd_axes(c: int, active: int) -> tuple[int, ...]:
 
 
 def points_of_class(c: int, active: int) -> tuple[slice, ...]:
-    """Where class c is in an array of a lattice or tile."""
+    """The points of class c in an array of a lattice or tile."""
     return tuple(slice(c >> a & 1, None, 2) if a < active else slice(None) for a in (3, 2, 1, 0))
 
 
 def half_ranges(c: int, active: int, tile: Ranges) -> Ranges:
-    """The half coordinates, in the lattice, of a tile's points of class c."""
+    """The half coordinates of a tile's points of class c, counted from the lattice's origin."""
 
     def half(a: int, begin: int, end: int) -> tuple[int, int]:
         if a >= active:
@@ -167,14 +168,14 @@ def slices(ranges: Ranges) -> tuple[slice, ...]:
 @dataclass(frozen=True)
 class ClassInTile:
     c: int
-    order: Array  # coding order: indices into the class in raster order
-    position: Array  # in the tile, in coding order
-    group: Array  # numbers within the phase, in coding order; -1: none
+    order: Array  # the points in coding order, as indices into the class in raster order
+    position: Array  # indices into the tile, in coding order
+    group: Array  # the number of each point's group within the phase, in coding order; -1: none
 
 
 @functools.lru_cache(maxsize=256)
 def phases_of(active: int, shape: Box) -> list[list[ClassInTile]]:
-    """The classes of a tile that have points, by phase (phase 1 first)."""
+    """For each phase (phase 1 first), the classes that have points in a tile of this shape."""
     edge = {1: 64, 2: 8, 3: 4}[active]
     e3, e2, e1, e0 = (edge if a < active else 1 for a in (3, 2, 1, 0))
     at: Array = np.arange(volume(shape)).reshape(shape)
@@ -203,7 +204,7 @@ def phases_of(active: int, shape: Box) -> list[list[ClassInTile]]:
 
 @dataclass(frozen=True)
 class Bound:
-    """e of a lattice, and what follows from it."""
+    """e of a lattice, and the numbers that follow from it."""
 
     e: np.floating
 
@@ -218,15 +219,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Plan:
-    """What sections 2 to 6 need, beside the values; the same for the writer and the reader."""
+    """What sections 2 to 6 need besides the values; the same for the writer and the reader."""
 
     ty: Type
-    pattern: int  # of special values
+    pattern: int  # bits of special values
     extents: Box
     allowed: tuple[int, int, int]
     e_0: float
     curve: int
-    bounds: int  # of ALPHA_BETA
+    bounds: int  # index into ALPHA_BETA
 
     @functools.cached_property
     def lattices(self) -> list[Lattice]:
@@ -239,12 +240,12 @@ class Plan:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Sections 4 and 6: what is known of a lattice and of a tile before it is coded
+# Sections 4 and 6: what is known about a lattice or a tile before it is coded
 
 
 @dataclass(frozen=True)
 class Level:
-    """A lattice, or the top, when it is known."""
+    """A lattice, or the top, once it is known."""
 
     bits: Array  # reconstructed
     values: Array  # to predict from
@@ -264,13 +265,13 @@ def top_level(bits: int, plan: Plan) -> Level:
 
 
 def bit_lengths(values: Array) -> Array:
-    """The number of bits of the magnitudes of integers that f64 can hold."""
+    """The number of bits of the magnitudes of integers, which must be exact in f64."""
     lengths: Array = np.frexp(np.abs(values).astype(np.float64))[1].astype(np.int64)
     return lengths
 
 
 def sums_around(magnitudes: Array, active: int) -> Array:
-    """Over the neighbours that differ by at most 1 along the active axes, and the point itself."""
+    """Sums over each point and its neighbours, whose coordinates differ by at most 1 along the active axes."""
     sums = magnitudes.astype(np.int64)
     for a in range(active):
         along = np.moveaxis(sums, 3 - a, 0)
@@ -282,7 +283,7 @@ def sums_around(magnitudes: Array, active: int) -> Array:
 
 
 def shifted(array: Array, axis: int, by: int, fill: int) -> Array:
-    """array[i + by] along an axis, `fill` beyond it."""
+    """array[i + by] along an axis; `fill` beyond its end."""
     along = np.moveaxis(array, axis, 0)
     result = np.full_like(along, fill)
     result[:-by] = along[by:]
@@ -291,13 +292,13 @@ def shifted(array: Array, axis: int, by: int, fill: int) -> Array:
 
 @dataclass(frozen=True)
 class Phase:
-    """What is known of a phase of a tile before its codes; arrays in coding order."""
+    """What is known about a phase of a tile before its codes; arrays are in coding order."""
 
     position: Array
     group: Array
     p: Array
     context: Array
-    group_context: Array  # of every group
+    group_context: Array  # one for every group
 
 
 CONTEXTS_IN_ROW = 67
@@ -306,8 +307,8 @@ CONTEXTS = 9 * CONTEXTS_IN_ROW
 
 
 class LatticeInWork:
-    """A lattice while its tiles are coded or decoded. The coarser one has the field's order of axes, as has what comes
-    out in the end (`finished`)."""
+    """A lattice while its tiles are coded or decoded. `coarser` and the result (`finished`) have the field's order of
+    axes."""
 
     def __init__(self, plan: Plan, lattice: Lattice, coarser: Level) -> None:
         self.plan, self.lattice, self.ty, self.active = plan, lattice, plan.ty, lattice.active
@@ -355,7 +356,7 @@ class LatticeInWork:
             self.S[c] = S
 
     def sum_of_corners(self, array: Array, odd: tuple[int, ...]) -> Array:
-        """Over h + {0, 1} along the odd axes, within the lattice."""
+        """Sums over h + {0, 1} along the odd axes, within the lattice."""
         sums = array.astype(np.int64)
         for a in odd:
             sums = sums + shifted(sums, 3 - a, 1, 0)
@@ -369,13 +370,13 @@ class LatticeInWork:
         return self.level.each(self.lattice.to_field_order)
 
     def row(self, c: int, a: int, ranges: Ranges, own: dict[int, Array]) -> list[Array]:
-        """The values of class c without its odd axis a at h - 2, ..., h + 3 along that axis. The first and the last
-        mean nothing beyond the lattice. `own`: the values of the tile's own classes."""
+        """The values of class c without its odd axis a, at h - 2, ..., h + 3 along that axis. The first and the last
+        are meaningless where they lie beyond the lattice. `own`: the values of the tile's own classes."""
         axis = 3 - a
         source = c & ~(1 << a)
         lo, hi = ranges[axis]
         n = self.u[source].shape[axis]
-        begin, end = max(lo - 4, 0), min(hi + 5, n)  # what is asked for, and what that is continued from
+        begin, end = max(lo - 4, 0), min(hi + 5, n)  # the positions asked for, and those that continue the row
         region = tuple((begin, end) if i == axis else r for i, r in enumerate(ranges))
         row = list(np.moveaxis(self.u[source][slices(region)], axis, 0).copy())
         if source in own:
@@ -398,7 +399,7 @@ class LatticeInWork:
         return [np.stack(row[lo + j - begin : hi + j - begin], axis) for j in range(-2, 4)]
 
     def continued(self, row: Sequence[Array]) -> Array:
-        """The value before a row."""
+        """The value that continues a row before its start."""
         if len(row) == 1:
             return row[0]
         if len(row) == 2:
@@ -419,7 +420,7 @@ class LatticeInWork:
         return linear, cubic, np.where(inside, six, cubic)
 
     def prediction(self, c: int, ranges: Ranges, own: dict[int, Array]) -> Array:
-        """p, or u without `own`."""
+        """p; without `own`, u."""
         T = self.ty.value
         curve = min(self.plan.curve, SIX_POINTS)
         w = [self.lines(c, a, ranges, own)[curve] for a in odd_axes(c, self.active)]
@@ -433,7 +434,7 @@ class LatticeInWork:
         return np.where(np.abs(p) <= np.finfo(T).max, p, T(0))
 
     def roughness(self, a: int) -> Array:
-        """The bucket of |cubic - linear| along an axis of the coarser lattice, at h + 1/2; 0 at its end."""
+        """The bucket of |cubic - linear| along an axis of the coarser lattice, at h + 1/2; 0 without an odd point."""
         ranges = tuple((0, extent) for extent in self.u[0].shape)
         odd = half_ranges(1 << a, self.active, tuple((0, extent) for extent in self.lattice.extents))
         linear, cubic, _ = self.lines(1 << a, a, tuple(odd[i] if i == 3 - a else r for i, r in enumerate(ranges)), {})
@@ -445,7 +446,7 @@ class LatticeInWork:
 
 
 class TileInWork:
-    """A tile while its phases are coded or decoded, one after the other."""
+    """A tile while its phases are coded or decoded, one after another."""
 
     def __init__(self, around: LatticeInWork, ranges: Ranges) -> None:
         self.around, self.ranges, self.ty, self.active = around, ranges, around.ty, around.active
@@ -455,14 +456,14 @@ class TileInWork:
         box = slices(ranges)
         self.bits = np.ascontiguousarray(around.level.bits[box])
         self.values = np.ascontiguousarray(around.level.values[box])
-        # With zeros around them; class 0 does not count.
+        # With a border of zeros. Class 0 stays 0, because it does not count here.
         self.padded = {
             name: np.zeros([n + 2 for n in self.shape], np.int64) for name in ("codes", "magnitudes", "missing")
         }
         self.codes, self.magnitudes, self.missing = (each[1:-1, 1:-1, 1:-1, 1:-1] for each in self.padded.values())
 
     def neighbour(self, name: str, c: int, steps: dict[int, int]) -> Array:
-        """Of the points at a distance of `steps` (by axis) from those of class c; 0 beyond the tile."""
+        """The array `name` at the points of class c moved by `steps` (axis to distance); 0 beyond the tile."""
         where = []
         for axis, n in enumerate(self.bits[points_of_class(c, self.active)].shape):
             a = 3 - axis
@@ -472,7 +473,7 @@ class TileInWork:
         return self.padded[name][tuple(where)]
 
     def earlier(self, name: str, c: int) -> Array:
-        """Sums over the points of earlier phases around those of a class, for Q."""
+        """For each point of a class, the sum over the points around it in earlier phases, for N."""
         odd = odd_axes(c, self.active)
         sums: Array = np.zeros(self.bits[points_of_class(c, self.active)].shape, np.int64)
         for steps in itertools.product((-1, 0, 1), repeat=len(odd)):
@@ -493,7 +494,7 @@ class TileInWork:
     def begin_phase(self, phase: int) -> Phase:
         around = self.around
         parts = []
-        own = self.own_values()  # later classes have no values yet, but these are not asked for
+        own = self.own_values()  # later classes have no values yet, but these are not used
         for in_tile in self.phases[phase - 1]:
             c = in_tile.c
             ranges = half_ranges(c, self.active, self.ranges)
@@ -518,8 +519,8 @@ class TileInWork:
         return Phase(position, group, p, row * CONTEXTS_IN_ROW + place, group_context(s))
 
     def end_phase(self, phase: Phase, code: Array, special: Array, verbatim: Array, verbatim_bits: Array) -> None:
-        """The phase's values and magnitudes from its codes; all arrays in coding order. `verbatim_bits` matter only
-        where `verbatim`."""
+        """Sets the phase's values and magnitudes from its codes. All arrays are in coding order; `verbatim_bits` matter
+        only where `verbatim` is true."""
         T = self.ty.value
         missing = special | verbatim
         code = np.where(missing, 0, code)
@@ -561,7 +562,7 @@ def group_context(s: Array) -> Array:
 
 
 def quantise(d: Array, p: Array, bound: Bound) -> tuple[Array, Array]:
-    """k, and whether it is accepted; d is not special."""
+    """k, and whether it is accepted. Meaningless for special values."""
     T = d.dtype.type
     e = bound.e
     t = (d - p) * bound.inv
@@ -576,9 +577,9 @@ def quantise(d: Array, p: Array, bound: Bound) -> tuple[Array, Array]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Section 7: symbols, tables, and which context has which
+# Section 7: symbols, tables, and the table of each context
 
-DIRECT = 32  # codes -32 to 31 are symbols themselves
+DIRECT = 32  # the codes -32 to 31 have symbols of their own
 ESCAPE, SPECIAL, VERBATIM, SYMBOLS = 192, 193, 194, 195
 ESCAPE_BITS = 21
 
@@ -592,7 +593,7 @@ def symbol_of(code: Array, special: Array, verbatim: Array) -> Array:
 
 
 def meaning(symbol: int, value_bits: int) -> tuple[int, int]:
-    """Base and number of extra bits of a symbol; the code is base + extra bits."""
+    """Base and number of extra bits of a symbol: the code is base + extra bits."""
     if symbol < 64:
         return symbol - DIRECT, 0
     if symbol >= ESCAPE:
@@ -602,7 +603,7 @@ def meaning(symbol: int, value_bits: int) -> tuple[int, int]:
 
 
 def log(n: int) -> int:
-    """floor(256 log2(n)), of n from 1 on"""
+    """floor(256 log2(n)) for n >= 1"""
     whole = n.bit_length() - 1
     mantissa = n << 31 >> whole
     result = whole
@@ -616,7 +617,7 @@ def log(n: int) -> int:
 
 
 def size_of(symbol: int) -> int:
-    """In 1/256 bits, without the probability"""
+    """The size of a symbol (section 10), in 1/256 bits"""
     if symbol >= ESCAPE:
         return 0
     base, extra_bits = meaning(symbol, 0)
@@ -630,20 +631,20 @@ SCALE = 1 << SCALE_BITS
 LOWEST_STATE = 1 << 16
 GROUP_CONTEXTS = 16
 SIZE_TABLES, TABLES, PRESETS = 64, 86, 16
-SIZES_NEAR_MISSING = 8, 14, 20, 26, 32, 40  # tables whose codes the next ones have
-DELTA_TABLES = 14, 24  # of a delta after one that is 0, or is not
+SIZES_NEAR_MISSING = 8, 14, 20, 26, 32, 40  # tables from which the frequencies of codes in tables 64 to 81 derive
+DELTA_TABLES = 14, 24  # the tables for a delta after one that is 0 (or none), and after any other
 MOST_DELTA = 31
-MAP_FROM = 1 << 13  # values: a map is not tried for fewer
+MAP_FROM = 1 << 13  # a map is tried from this many values on
 
 
 class Constants:
-    """The tables of the document's appendix."""
+    """The tables, from the text of tables.inc."""
 
     def __init__(self, text: str) -> None:
         rows = [list(map(int, line.rstrip(",").split(","))) for line in text.splitlines() if not line.startswith("//")]
         halves, rows = rows[:TABLES], rows[TABLES:]
         self.frequencies = np.array([self.table(half) for half in halves])
-        self.parameters: dict[tuple[int, int], list[list[int]]] = {}  # by dimensions and preset: of each row
+        self.parameters: dict[tuple[int, int], list[list[int]]] = {}  # (dimensions, preset) to a, b, c of each row
         self.groups: dict[tuple[int, int], list[int]] = {}
         for dimensions, preset in itertools.product((1, 2, 3), range(PRESETS)):
             row = rows.pop(0)
@@ -652,7 +653,7 @@ class Constants:
         costs = np.array([0] + [256 * SCALE_BITS - log(f) for f in range(1, SCALE + 1)])
         own = self.frequencies
         self.costs = np.where(own > 0, costs[own], costs[own[:, [ESCAPE]]] + 256 * ESCAPE_BITS)
-        #: What a symbol of table t costs with table u, in the mean, in 1/256 bits.
+        #: [t, u]: the mean cost of a symbol of table t when it is coded with table u, in 1/256 bits.
         self.crossed = (own[:SIZE_TABLES, :VERBATIM] @ self.costs[:, :VERBATIM].T) >> SCALE_BITS
         self.delta_costs = self.costs[list(DELTA_TABLES)]
 
@@ -667,7 +668,7 @@ class Constants:
 
     @staticmethod
     def table(half: Sequence[int]) -> Array:
-        """From the frequencies of the codes 0 to 31, -32, of each pair of buckets, and of the last three symbols."""
+        """All frequencies, from those of the codes 0 to 31, -32, each pair of buckets, and the last three symbols."""
         frequencies = np.zeros(SYMBOLS, np.int64)
         for k in range(DIRECT):
             frequencies[[DIRECT + k, DIRECT - k]] = half[k]
@@ -680,7 +681,7 @@ class Constants:
 
 
 def table_by_parameters(parameters: Sequence[int], S: int, N: int) -> int:
-    """a, b, c in quarters."""
+    """The table for S and N. `parameters`: a, b, c, in quarters."""
     a, b, c = parameters
     terms = [c] + [a + 4 * S] * (S > 0) + [b + 4 * N] * (N > 0)
     total = sum(power_of_quarters(x) for x in terms)
@@ -704,7 +705,7 @@ def base_tables(constants: Constants, dimensions: int, preset: int) -> Array:
     rows = []
     for parameters in constants.parameters[dimensions, preset]:
         rows += [table_by_parameters(parameters, place // 8, place % 8) for place in range(64)]
-        size = min(max((rows[-64 + 27] - 5) // 6, 0), 5)  # of place 27
+        size = min(max((rows[-64 + 27] - 5) // 6, 0), 5)  # m, from place 27
         rows += [SIZE_TABLES + size, SIZE_TABLES + 6 + size, SIZE_TABLES + 18]
     return np.array(rows)
 
@@ -725,8 +726,8 @@ CONSTANTS = Constants(TABLES_FILE.read_text(encoding="ascii"))
 @dataclass(frozen=True)
 class Model:
     preset: int
-    table_of: Array  # of every context
-    group_index: Array  # of every context of groups
+    table_of: Array  # the table of every context
+    group_index: Array  # j of every context of groups
     has_map: bool = False
 
     @property
@@ -735,8 +736,8 @@ class Model:
 
 
 class MapCoder:
-    """Goes through what a map changes in a preset, in its order: calls change(expected, delta table) for every context
-    and context of groups, and takes what it returns."""
+    """Visits what a map can change in a preset, in the order of the map: calls change(context, expected, delta table)
+    for every context and then every context of groups, and applies the delta that it returns."""
 
     def __init__(self, dimensions: int, preset: int, lattices: Sequence[Lattice]) -> None:
         self.base = base_tables(CONSTANTS, dimensions, preset)
@@ -774,8 +775,8 @@ def model_of_preset(dimensions: int, preset: int) -> Model:
 
 @dataclass
 class Counts:
-    """Of values in significant groups by context, their sizes, and groups that are not significant or are. Near missing
-    values those that are missing, special and verbatim ones, are counted by themselves."""
+    """By context: the number of coded values and the sum of their sizes; by context of groups: the groups that are not
+    significant, and those that are. In places from 64 on, special and verbatim values are counted in `missing`."""
 
     n: Array = field(default_factory=lambda: np.zeros(CONTEXTS, np.int64))
     missing: Array = field(default_factory=lambda: np.zeros((CONTEXTS, 2), np.int64))
@@ -797,7 +798,7 @@ def ideal_table(n: int, size: int) -> int:
 
 
 def choose_model(counts: Counts, dimensions: int, lattices: Sequence[Lattice]) -> Model:
-    costs = counts.missing @ CONSTANTS.costs[:, [SPECIAL, VERBATIM]].T  # by context and table
+    costs = counts.missing @ CONSTANTS.costs[:, [SPECIAL, VERBATIM]].T  # [context, table]
     for context in np.flatnonzero(counts.n).tolist():
         n = int(counts.n[context])
         costs[context] += n * CONSTANTS.crossed[ideal_table(n, int(counts.sizes[context]))]
@@ -840,8 +841,8 @@ def choose_model(counts: Counts, dimensions: int, lattices: Sequence[Lattice]) -
 @dataclass(frozen=True)
 class CodedPhase:
     group_context: Array
-    significant: Array  # of every group
-    context: Array  # this and the rest: of the values that are coded
+    significant: Array  # one flag for every group
+    context: Array  # this and the arrays below: for the values that are coded
     symbol: Array
     extra: list[int]
     extra_bits: Array
@@ -850,7 +851,7 @@ class CodedPhase:
 
 
 def code_phase(tile: TileInWork, number: int, bits: Array) -> CodedPhase:
-    """Codes a phase of the field's `bits` in a tile."""
+    """Codes a phase of a tile whose values have these `bits`."""
     ty, plan = tile.ty, tile.around.plan
     phase = tile.begin_phase(number)
     d_bits = bits.ravel()[phase.position]
@@ -890,7 +891,7 @@ def is_live(tile: list[CodedPhase]) -> bool:
 class RansWriter:
     def __init__(self, model: Model) -> None:
         self.model, self.frequencies, self.starts = model, CONSTANTS.frequencies, CONSTANTS.starts
-        self.steps: list[list[tuple[int, int]]] = []  # runs of (start, frequency)
+        self.steps: list[list[tuple[int, int]]] = []  # runs of (start, frequency); every run begins at lane 0
         self.extra = 0
         self.extra_bits = 0
         self.n_values = 0
@@ -930,7 +931,7 @@ class RansWriter:
                     self.put_extra(value, bits)
 
     def finish(self) -> tuple[int, bytes]:
-        """log2 of the number of lanes, and states, words and extra bits."""
+        """Returns log2 of the number of lanes, and the states, words and extra bits as bytes."""
         log2_lanes = 0
         while log2_lanes < 5 and self.n_values > 1024 << log2_lanes:
             log2_lanes += 1
@@ -952,8 +953,8 @@ class RansWriter:
 def write_unit(
     tiles: list[list[CodedPhase]], model: Model, deltas: Sequence[tuple[int, int]] | None
 ) -> tuple[int, bytes]:
-    """log2 of the lanes, and the payload. `deltas`: of the map, for unit 0, which has no bits of live tiles; () if
-    there is no map, None for other units."""
+    """Returns log2 of the number of lanes, and the payload. `deltas`: those of the map for unit 0 (empty if there is no
+    map), which has no bits of live tiles; None for other units."""
     live = [is_live(tile) for tile in tiles]
     if not any(live) and not deltas:
         return 0, b""
@@ -973,7 +974,7 @@ def write_unit(
 
 
 def varint(n: int) -> bytes:
-    """Seven bits to a byte, the lowest first; all but the last byte have their highest bit set."""
+    """Seven bits per byte, the lowest first; all bytes but the last have their highest bit set."""
     parts = []
     while n > 127:
         parts.append(n & 127 | 128)
@@ -982,7 +983,7 @@ def varint(n: int) -> bytes:
 
 
 def bound_bytes(eb: float) -> tuple[int, bytes]:
-    """Whether it is an f64, and how it is stored: m * 10^x, if that is exact to the last bit."""
+    """The bit *exact*, and the stored bytes: m and x if they give eb exactly (0), else an f64 (1)."""
     for m in range(1, 256):
         for x in range(-22, 23):
             if eb == (m * 10.0**x if x >= 0 else m / 10.0**-x):
@@ -994,7 +995,7 @@ def frame(
     kind: int, ty: Type, shape: Sequence[int], eb: float, rel: bool, e_0: float, fill: int | None,
     counts: tuple[int, int], axes: bool,
 ) -> bytes:  # fmt: skip
-    """What comes before the checksum."""
+    """The frame up to its checksum."""
     as_f64, bound = bound_bytes(eb)
     flags = rel | as_f64 << 1 | (fill is not None) << 2 | axes << 3 | any(counts) << 4
     parts = [MAGIC, bytes([VERSION | kind << 4 | (ty is v1.F64) << 7, len(shape) - 1 | flags << 2])]
@@ -1017,7 +1018,7 @@ def lattice_checksum(payloads: Sequence[bytes]) -> int:
 
 
 def fields_of(plan: Plan, bits: Array) -> list[Array]:
-    """The points of every lattice and of the top, in the field's order."""
+    """The points of every lattice and of the top, in the field's order of axes."""
     fields = [bits]
     for lattice in plan.lattices:
         even = tuple(slice(None, None, 2) if 3 - axis in lattice.active_in_field else slice(None) for axis in range(4))
@@ -1026,7 +1027,7 @@ def fields_of(plan: Plan, bits: Array) -> list[Array]:
 
 
 def code_field(plan: Plan, bits: Array, top: int) -> list[list[list[CodedPhase]]]:
-    """The tiles of each lattice."""
+    """The coded tiles of each lattice, from lattice 0 on."""
     fields = fields_of(plan, bits)
     coded = []
     level = top_level(top, plan)
@@ -1043,7 +1044,7 @@ def code_field(plan: Plan, bits: Array, top: int) -> list[list[list[CodedPhase]]
 
 
 def count(tiles_of: list[list[list[CodedPhase]]], lattices: Sequence[Lattice]) -> Counts:
-    """Of all lattices from 1 on, and of a sample of lattice 0's tiles, as far as tiles are coded."""
+    """Counts all coded tiles of the lattices from 1 on, and a sample of those of lattice 0."""
     counts = Counts()
     for i, tiles in enumerate(tiles_of):
         k = v1.log2_rate(len(tiles)) if i == 0 else 0
@@ -1059,12 +1060,12 @@ def encode(
     x: Array, eb: float, mode: str = "abs", fill: float | None = None, *, allowed: Sequence[int] = (15, 15, 15),
     curve: int = CUBIC, bounds: int = 0, even_if_longer: bool = False,
 ) -> bytes:  # fmt: skip
-    """The archive of a field. `allowed`: masks of axes; `curve`, `bounds`: numbers of section 4 and 3;
-    `even_if_longer`: than a raw archive, for tests."""
+    """The archive of a field. `allowed`: masks of axes; `curve`, `bounds`: as in the byte *interpolation*;
+    `even_if_longer`: whether to keep an archive that is longer than a raw one (for tests)."""
     x = np.ascontiguousarray(x)
     ty = v1.type_of(x.dtype)
     if not 1 <= x.ndim <= 4 or not 0 < eb < float("inf") or mode not in ("abs", "rel"):
-        return v1.encode(x, eb, mode, fill=fill)  # which refuses what is not allowed
+        return v1.encode(x, eb, mode, fill=fill)  # it raises for illegal arguments
     raw = v1.encode_raw(x, ty)
     bits = x.view(ty.bits)
     rel = mode == "rel"
@@ -1132,7 +1133,7 @@ def encode(
 
 
 class ExtraReader:
-    """Extra bits, which lie at the end of a payload, the last unit first."""
+    """Extra bits, whose 16-bit units lie at the end of a payload, the last one first."""
 
     def __init__(self, units: Array) -> None:
         self.bits = sum(unit << 16 * i for i, unit in enumerate(units[::-1].tolist()))
@@ -1146,7 +1147,7 @@ class ExtraReader:
         return taken
 
     def finish(self) -> int:
-        """The number of units."""
+        """Returns the number of 16-bit units that were used."""
         n = -(-self.used // 16)
         require(self.bits >> self.used & ((1 << 16 * n - self.used) - 1) == 0, "padding is not 0")
         return n
@@ -1197,7 +1198,7 @@ def symbols_of_slots() -> Array:
 
 
 def decode_phase(tile: TileInWork, number: int, reader: RansReader | None) -> None:
-    """Without a reader, of a tile in which every code is 0."""
+    """Decodes a phase; without a reader, every code of the tile is 0."""
     ty = tile.ty
     phase = tile.begin_phase(number)
     n = phase.position.size
@@ -1226,7 +1227,7 @@ def decode_phase(tile: TileInWork, number: int, reader: RansReader | None) -> No
 
 
 class Decoder:
-    """Decodes units one after the other; each lattice is finished when its last tile is."""
+    """Decodes tile after tile; a lattice is finished when its last tile is."""
 
     def __init__(self, plan: Plan, top: int) -> None:
         self.plan, self.level = plan, top_level(top, plan)
@@ -1286,7 +1287,7 @@ def read_bound(archive: Bytes, as_f64: bool) -> float:
 
 
 def decode(archive: bytes) -> Array:
-    """The field of an archive of version 1 or 2, checked against the document's legal values on the way."""
+    """The field of an archive of version 1 or 2; checks the document's legal values on the way."""
     if archive[:2] != MAGIC:
         return v1.decode(archive)
     data = Bytes(archive)

@@ -1,4 +1,4 @@
-"""Programs of tests/core that show what the library has of version 2."""
+"""Compiles programs of tests/core that run the library's parts of version 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CORE = ROOT / "cusz_core"
 
 
 def compiled(program: Path, options: Sequence[str], *sources: str) -> Path:
-    """A program of tests/core with sources of the library."""
+    """Compiles a program of tests/core together with sources of the library."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     folders = [f"-I{CORE / 'src'}", f"-I{CORE / 'include'}"]
     files = [ROOT / "tests" / "core" / f"{program.name}.cpp", *(CORE / "src" / source for source in sources)]
@@ -29,6 +29,6 @@ INSTRUCTION_SETS = {
 
 
 def instruction_sets() -> list[str]:
-    """Those that this processor has."""
+    """The instruction sets that this processor has."""
     flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
     return [isa for isa, options in INSTRUCTION_SETS.items() if all(option[2:] in flags for option in options)]

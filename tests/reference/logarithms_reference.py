@@ -1,5 +1,5 @@
-"""format_v2.md, section 12, in numpy: archives of logarithms. It shares no code with the library, except that zstd
-frames are the library's to undo."""
+"""format_v2.md, section 12, in numpy: archives of logarithms. It shares no code with the library, except that the
+library decompresses zstd frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cusz_core import embedding
 
 Array = NDArray[Any]
 
-#: Per type: unsigned integers, bits of the mantissa, the largest exponent, and terms of the two series.
+#: Per type: unsigned integer, mantissa bits, largest exponent, last powers of the series of log2 and 2^x, largest v.
 TYPES: dict[np.dtype[Any], Any] = {
     np.dtype(np.float32): (np.uint32, 23, 127, 9, 7, 300.0),
     np.dtype(np.float64): (np.uint64, 52, 1023, 21, 13, 2200.0),
@@ -27,7 +27,7 @@ def limits_of(dtype: Any) -> Any:
 
 
 def power(v: Array, least: int, dtype: np.dtype[Any]) -> Array:
-    """2^(v + least) in the type of v, then as `dtype`."""
+    """2^(v + least), computed in the type of v and converted to `dtype`."""
     ty = v.dtype.type
     _, _, _, _, n, most = TYPES[v.dtype]
     v = np.minimum(np.maximum(v, ty(-2)), ty(most))
@@ -129,7 +129,7 @@ def decode(archive: bytes) -> Array:
 
 
 def logarithms(d: Array, parsed: Parsed) -> Array:
-    """What the inner archive is made from."""
+    """The values v from which the inner archive is made."""
     flat = d.reshape(-1)
     own = TYPES[d.dtype][0]
     unsigned, mantissa, bias, *_ = TYPES[parsed.wide]

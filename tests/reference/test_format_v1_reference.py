@@ -1,5 +1,5 @@
-"""The library against format_v1_reference.py, an implementation of format.md that shares no code with it: the same
-bytes for the same field, the same values for the same bytes, and the same archives refused."""
+"""The library against format_v1_reference.py, an implementation of format.md that shares no code with it. Both must
+give the same bytes for a field and the same values for an archive, and refuse the same archives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support import DTYPES, F32, F64, integers, same_bits, smooth
 
 Make = Callable[[np.dtype], NDArray]
 
-compress = functools.partial(cusz.compress, predictor="lorenzo")  # whose archives have version 1
+compress = functools.partial(cusz.compress, predictor="lorenzo")  # gives archives of version 1
 
 
 def difference(archive: bytes, wanted: bytes) -> str:
@@ -37,7 +37,7 @@ def difference(archive: bytes, wanted: bytes) -> str:
 
 
 def agree(x: NDArray, eb: float, mode: Mode = "abs", *, bins: int = 64, fill: float | None = None) -> bytes:
-    """Both implementations write the same archive of a field, and read the same field from it."""
+    """Checks that both implementations write the same archive of a field and read the same values from it."""
     wanted = reference.encode(x, eb, mode, bins, fill)
     for backend in support.BACKENDS:
         options: dict[str, Any] = {"bins": bins, "fill": fill, "threads": 1, "backend": backend}
@@ -59,7 +59,7 @@ def parsed(archive: bytes) -> reference.TiledArchive:
 
 
 def parts_of(archive: bytes) -> Iterator[str]:
-    """Names of what occurs in an archive."""
+    """Names of the features that occur in an archive."""
     if archive[5] == reference.KIND_RAW:
         yield "raw archive"
         return
@@ -119,7 +119,7 @@ def nan_of_another_payload(dtype: np.dtype) -> Any:
 
 
 def spots(shape: tuple[int, ...], values: list[float], one_in: int, seed: int = 0) -> Make:
-    """A smooth field with other values strewn in; of NaN, with several payloads."""
+    """A smooth field with these values strewn in; NaN with two payloads."""
 
     def make(dtype: np.dtype) -> NDArray:
         x = strewn(shape, dtype, values, one_in, seed)
@@ -130,7 +130,7 @@ def spots(shape: tuple[int, ...], values: list[float], one_in: int, seed: int = 
 
 
 def corner_missing(shape: tuple[int, ...], value: float) -> Make:
-    """The first values of many tiles are special, and whole tiles of the largest fields."""
+    """The first values of many tiles are special; in the largest fields, so are whole tiles."""
 
     def make(dtype: np.dtype) -> NDArray:
         x = smooth(shape, dtype, 2)
@@ -150,7 +150,7 @@ def all_but_one(shape: tuple[int, ...], value: float, other: float) -> Make:
 
 
 def bumps(shape: tuple[int, ...], n: int) -> Make:
-    """Constant, with few other values, in blocks and alone."""
+    """Constant, except for a few single values and a block."""
 
     def make(dtype: np.dtype) -> NDArray:
         x = np.full(shape, dtype.type(2.5))
@@ -162,12 +162,12 @@ def bumps(shape: tuple[int, ...], n: int) -> Make:
 
 
 def sparse(shape: tuple[int, ...], one_in: int, seed: int = 0) -> Make:
-    """Single values among zeros: most groups have one, most of their subgroups have none."""
+    """Single values among zeros: most groups have one, but most subgroups have none."""
     return lambda dtype: np.where(integers(math.prod(shape), 0, one_in, seed) == 0, 3, 0).astype(dtype).reshape(shape)
 
 
 def ripples(shape: tuple[int, ...], axes: int) -> Make:
-    """Smooth along the last axes, so that with a tight bound differences of differences are smaller still."""
+    """Smooth along the last axes, so that with a tight bound second differences are smaller than first ones."""
 
     def make(dtype: np.dtype) -> NDArray:
         along = np.indices(shape)
@@ -178,7 +178,7 @@ def ripples(shape: tuple[int, ...], axes: int) -> Make:
 
 
 def half_steps(dtype: np.dtype) -> NDArray:
-    """Values on and next to the borders between quantised values for a bound of 0.1: some miss both neighbours."""
+    """Values on and next to the borders between quantised values for a bound of 0.1: some keep it with neither."""
     x = ((integers(9000, -30, 30, 6) + 0.5) * 0.2).astype(dtype)
     towards = np.array([-np.inf, 0, np.inf], dtype)[integers(9000, 0, 3, 7)]
     return np.where(towards == 0, x, np.nextafter(x, towards))
@@ -191,7 +191,7 @@ def steep(dtype: np.dtype) -> NDArray:
     return np.where(integers(9000, 0, 2, 12) == 1, magnitude, -magnitude).astype(dtype)
 
 
-#: One of every bucket of the octaves 19 and 20.
+#: One code of every bucket of the octaves 19 and 20.
 FAR = [float(step) for o in (17, 18) for m in (4, 5, 6, 7) for step in (m << o, -(m << o) - 1)]
 
 
@@ -211,7 +211,7 @@ def at_the_limit(dtype: np.dtype) -> NDArray:
 
 
 def noise_among_order(dtype: np.dtype) -> NDArray:
-    """Tiles of noise, which are stored raw, among others; special values in both."""
+    """Tiles of noise, which are stored raw, among other tiles; special values in both."""
     x = smooth((5 * 4096 + 100,), dtype, 8)
     x[4096:8192] = integers(4096, 2**55, 2**62, 9)
     x[8000:8300] = np.nan
@@ -221,7 +221,7 @@ def noise_among_order(dtype: np.dtype) -> NDArray:
 
 
 def constant_with_misses(dtype: np.dtype) -> NDArray:
-    """All codes are 0 for a bound of 0.1, but some values are stored verbatim."""
+    """With a bound of 0.1 all codes are 0, but some values are stored verbatim."""
     x = half_steps(dtype)
     ty = reference.type_of(dtype)
     q, _, miss = reference.quantise(x, np.zeros(x.size, np.bool_), reference.largest_bound(0.1, ty), ty)
@@ -403,7 +403,7 @@ def test_same_archive_for_every_bound(exponent: int, dtype: np.dtype, mode: Mode
 
 @pytest.mark.parametrize("n", [1, 2, 3, 30, 63, 64, 65, 128, 129, 160, 2047, 2048, 2049, 4095, 4096, 4097, 8192])
 def test_same_archive_of_few_values(n: int, dtype: np.dtype) -> None:
-    """One tile or two, with every number of substreams; small tiles among larger ones."""
+    """One or two tiles with every number of substreams; a small tile behind large ones."""
     agree(smooth((n,), dtype), 1e-2)
     agree(np.concatenate([np.zeros(2 * 4096, dtype), smooth((n,), dtype)]), 1e-2)
 
@@ -437,7 +437,7 @@ OUTSIDE = next(t for t in range(N_TILES) if not reference.in_sample(t, reference
 
 
 def rare(steps: list[float], sampled: list[float], *, ramp: bool = False) -> Make:
-    """Steps in the first tile outside the sample, and others in tile 0, which is in it. A ramp has no code 0 then."""
+    """Puts `steps` in the first tile outside the sample, and `sampled` in tile 0, inside it. A ramp has no code 0."""
 
     def make(dtype: np.dtype) -> NDArray:
         x = np.zeros((N_TILES, 4096), F64)
@@ -450,7 +450,7 @@ def rare(steps: list[float], sampled: list[float], *, ramp: bool = False) -> Mak
     return make
 
 
-#: Around the ends of the escapes.
+#: Values around the ends of the range of the escapes.
 ENDS = [float(sign * 2**20 + offset) for sign in (-1, 1) for offset in (-1, 0, 1)]
 ESCAPED = {
     "small": (rare([1, -1, 31, -32, 32, -33], []), 20),
@@ -549,7 +549,7 @@ def test_same_tile_shape(seed: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Archives that the document allows, but no encoder writes
+# Archives that the document allows, but that no encoder writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -561,7 +561,7 @@ class MoreOutliers(reference.ModelledTile):
 
 
 def random_choices(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the reference take any predictor and masks, and store any codes and values as outliers."""
+    """Makes the reference choose predictors, masks and outliers at random."""
     model_tile, masks_of = reference.model_tile, reference.masks_of
 
     def any_predictor(u: NDArray, missing: NDArray, dimensions: int) -> int:
@@ -587,7 +587,7 @@ def random_choices(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) ->
         integer = arguments[-1].integer
         if rng.integers(2):
             at = np.flatnonzero(rng.random(tile.bits.size) < 0.005)
-            # as large as they may be without a q beyond the limit
+            # as large as possible without a q beyond the limit
             most = 2**28 if integer == np.int64 else 9
             code = tile.code.copy()
             code[at] = rng.integers(-most, most, at.size)
@@ -633,7 +633,7 @@ def test_both_bits_mean_the_only_code() -> None:
 
 
 def resealed(damaged: bytes) -> bytes:
-    """With checksums that fit."""
+    """The archive with matching checksums."""
     r = damaged[52]
     body_at = 128 + (reference.Alphabet(r).section_bytes if 5 <= r <= 12 else 100)
     tiling = reference.tiling_of(struct.unpack_from("<4Q", damaged, 8)[: damaged[7]])
@@ -669,7 +669,7 @@ def with_head(tile: int, change: Callable[[int], int]) -> Callable[[bytes], byte
 
 
 def with_tile(tile: int, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Another payload of the same length."""
+    """An edit that replaces the payload of a tile by another one of the same length."""
 
     def edit(archive: bytes) -> bytes:
         payloads = parsed(archive).payloads
@@ -707,7 +707,7 @@ def victim_archive() -> bytes:
 
 
 def nothing_live_in_live_groups(payload: bytes) -> bytes:
-    """Of tile 0: 64 groups of 8 subgroups; the masks begin at byte 12."""
+    """Clears the fine mask of tile 0, which has 64 groups of 8 subgroups; its masks begin at byte 12."""
     end = 20 + int.from_bytes(payload[12:20], "little").bit_count() * 8 // 32 * 4
     assert any(payload[20:end])
     return payload[:20] + bytes(end - 20) + payload[end:]
@@ -798,7 +798,7 @@ def refuses(archive: bytes) -> bool:
 @pytest.mark.parametrize("edit", REFUSED.values(), ids=REFUSED)
 def test_same_archives_refused(victim_archive: bytes, edit: Callable[[bytes], bytes]) -> None:
     damaged = edit(victim_archive)
-    if damaged[5:8] == victim_archive[5:8]:  # else there is no telling where the checksums would go
+    if damaged[5:8] == victim_archive[5:8]:  # otherwise it is unknown what the checksums cover
         damaged = resealed(damaged)
     with pytest.raises(reference.FormatError):
         reference.decode(damaged)
@@ -811,7 +811,7 @@ def test_resealing_restores_an_archive(victim_archive: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_same_reading_of_changed_payloads(seed: int) -> None:
-    """Whatever stands in a payload with fitting checksums: both refuse it, or both read the same values."""
+    """Whatever a payload with matching checksums contains: both refuse it, or both read the same values."""
     rng = np.random.default_rng(seed)
     x = bumps((20, 60), 4)(F32) + np.where(rng.random((20, 60)) < 0.1, 1, 0).astype(F32)
     x[3, 4:9] = [np.nan, np.inf, 1e30, 9e4, -9e4]
@@ -826,7 +826,7 @@ def test_same_reading_of_changed_payloads(seed: int) -> None:
         try:
             wanted = reference.decode(damaged)
         except reference.FormatError as error:
-            if "padding" in str(error):  # the library does not look at it
+            if "padding" in str(error):  # the library does not check padding
                 continue
             wanted = None
         if wanted is None:

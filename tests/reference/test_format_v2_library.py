@@ -1,5 +1,5 @@
-"""What the library has of version 2, against the implementation of its text: constants, models, frames, golden
-archives, and what is read.
+"""The library's version 2 against the implementation of its text: constants, models, frames, golden archives, and
+decoding.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def test_units_are_coded_as_the_document_says(unit_coder: Path, lanes: int, size
 
 
 def interpolation_of(archive: bytes) -> dict[str, Any]:
-    """As the reference is told."""
+    """The interpolation of an archive, as arguments for the reference."""
     if archive[:2] != reference.MAGIC or archive[2] >> 4 & 7 == reference.KIND_CONSTANT:
         return {}
     at = format_v2.parts(archive).checksum_at + 4
@@ -208,7 +208,7 @@ def test_golden_archives_are_those_of_the_document(name: str) -> None:
     fill = case.options.get("fill")
     if archive[:2] == reference.MAGIC:
         assert reference.encode(x, case.eb, case.mode, fill=fill, **interpolation_of(archive)) == archive  # type: ignore[arg-type]
-    else:  # it would be no shorter
+    else:  # version 2 would not be shorter than raw
         assert cusz.compress(x, case.eb, case.mode, predictor="lorenzo") == archive
 
 
@@ -240,8 +240,8 @@ def test_the_golden_archives_have_every_part(dtype: np.dtype) -> None:
             of.add(value)
         units.add(len(places.lattices))
     assert constants >= 3
-    assert parts["curve"] == {0, 1, 3}  # writers do not take 2
-    assert parts["bounds"] == {0, 1}  # nor other bounds
+    assert parts["curve"] == {0, 1, 3}  # this writer does not use 2
+    assert parts["bounds"] == {0, 1}  # nor any other bounds
     assert parts["axes"] == parts["map"] == parts["exact"] == parts["missing"] == {0, 1}
     assert parts["lanes"] >= {0, 1, 2}
     assert units >= {0, 1, 2}
@@ -253,7 +253,7 @@ def test_the_golden_archives_have_every_part(dtype: np.dtype) -> None:
 
 def test_a_pyramid_of_a_single_value_is_refused() -> None:
     archive = bytearray(reference.encode(np.array([1, 1.05], F32), 0.1))
-    assert archive[4] == 2  # values
+    assert archive[4] == 2  # number of values
     archive[4] = 1
     format_v2.seal(archive)
     for read in (cusz.inspect, cusz.check, cusz.decompress):
@@ -279,7 +279,7 @@ def archive(request: pytest.FixtureRequest) -> bytes:
 
 
 def packed(archive: bytes) -> bytes:
-    """With the lossless stage."""
+    """The same archive with the lossless stage."""
     at = format_v2.parts(archive).checksum_at
     begin = at + 5 + 2 * (archive[3] >> 5 & 1)  # behind interpolation and axes
     length, n = b"", len(archive) - begin
@@ -333,7 +333,7 @@ def test_the_lossless_stage_is_undone(name: str) -> None:
 
 
 def read_anyhow(archive: bytes) -> bool:
-    """Whether nothing refuses it."""
+    """Whether any call accepts the archive."""
     for read in (cusz.decompress, cusz.check):
         try:
             read(archive, threads=1)

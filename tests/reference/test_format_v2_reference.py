@@ -1,5 +1,5 @@
-"""format_v2_reference.py, an implementation of format_v2.md: what it does to whole arrays is what the document says of
-points. What it writes and refuses is what the library does (test_format_v2_library.py, test_spline_engine.py)."""
+"""format_v2_reference.py, an implementation of format_v2.md, computes for whole arrays what the document says about
+single points. test_format_v2_library.py and test_spline_engine.py compare what it writes and refuses to the library."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tables() -> None:
     assert constants.frequencies[:, always].min() >= 1
     means = constants.frequencies[: reference.SIZE_TABLES] @ reference.SIZES
     assert (np.diff(means) > 0).mean() > 0.9
-    # A table costs least for what it was made for, or nearly.
+    # For symbols distributed as in a table, that table costs least, or nearly.
     crossed = constants.crossed
     assert (np.diag(crossed) <= 1.05 * crossed.min(axis=1) + 4).all()
 
@@ -60,11 +60,11 @@ def test_units() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the document says of points
+# What the document says about points
 
 
 class Pointwise:
-    """Sections 4 and 6 of one tile, by points (x0, x1, x2, x3) of the lattice."""
+    """Sections 4 and 6 for one tile, point by point: (x0, x1, x2, x3) in the lattice."""
 
     def __init__(self, tile: reference.TileInWork, coarser: reference.Level) -> None:
         self.tile, self.coarser = tile, coarser
@@ -90,7 +90,7 @@ class Pointwise:
         return self.own(self.tile.values, x) if of_tile and self.in_tile(x) else self.u(x)
 
     def along(self, x: tuple[int, ...], a: int, h: int, of_tile: bool) -> Any:
-        """A(h) along axis a of the row that x is in."""
+        """A(h) of the row along axis a that x is in."""
         extent = self.lattice.extents[3 - a]
         N = -(-extent // 2)
 
@@ -134,7 +134,7 @@ class Pointwise:
         return p if abs(p) <= np.finfo(T).max else T(0)
 
     def roughness(self, h: tuple[int, ...], a: int) -> int:
-        """At h of the coarser lattice, which need not have a point."""
+        """The roughness at h of the coarser lattice; there need not be a point."""
         x = tuple(2 * c + (b == a) if b < self.lattice.active else c for b, c in enumerate(h))
         if any(c >= extent for c, extent in zip(x[::-1], self.lattice.extents, strict=True)):
             return 0
@@ -144,7 +144,7 @@ class Pointwise:
         return 0 if E2 < -2 else min(E2 + 3, 7)
 
     def context(self, x: tuple[int, ...], magnitudes: NDArray) -> tuple[int, int]:
-        """And the weight. `magnitudes`: of lattice i + 1."""
+        """Returns the context and the weight. `magnitudes`: those of lattice i + 1."""
         h, odd, active = self.half(x), self.odd(x), self.lattice.active
 
         def moved(from_: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
@@ -249,7 +249,7 @@ def test_context_of_groups() -> None:
 
 
 def test_coding_order() -> None:
-    """A tile of 20 x 18 points in classes of 10 x 9, in groups of 8 x 8; small classes have no groups."""
+    """A tile of 20 x 18 points has classes of 10 x 9, in groups of 8 x 8; small classes have no groups."""
     phases = reference.phases_of(2, (1, 1, 20, 18))
     first, last = phases[0][0], phases[1][0]
     assert first.position[:10].tolist() == [1, 3, 5, 7, 9, 11, 13, 15, 37, 39]

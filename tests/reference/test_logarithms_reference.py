@@ -1,5 +1,5 @@
-"""The library's archives of mode pw_rel against section 12 of format_v2.md, as logarithms_reference.py has it: the
-same values, and the same logarithms inside."""
+"""The library's archives of mode pw_rel against section 12 of format_v2.md, as implemented in logarithms_reference.py:
+the same values, and the same logarithms inside."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fields(shape: tuple[int, ...], dtype: np.dtype) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("fill", [None, 0.0, 1e20])
 def test_archives(dtype: np.dtype, fill: float | None, predictor: cusz.parameters.Predictor) -> None:
     n_wide = n_signed = n_tiled = 0
-    bounds = (0.5, 1e-2, 1e-4, 1e-6) if predictor == "lorenzo" else (1e-2, 1e-5)  # its reference is slow
+    bounds = (0.5, 1e-2, 1e-4, 1e-6) if predictor == "lorenzo" else (1e-2, 1e-5)  # the spline reference is slow
     for shape in SHAPES[: len(bounds)]:
         for x in fields(shape, dtype).values():
             for eb in bounds:

@@ -1,5 +1,5 @@
-"""`scripts/paper/paper_reference.py`: its stages against simpler ones, its round trips, and against the engine where
-both do the same: prequantised integers, deltas inside tiles, codebooks."""
+"""`scripts/paper/paper_reference.py`: its stages against simpler ones, its round trips, and a comparison with the
+engine where both do the same: prequantised integers, deltas inside tiles, codebooks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SHAPES = [
 ]
 EB = 2.0**-7  # a power of two: dividing by 2 eb is exact
 
-compress = functools.partial(cusz.compress, predictor="lorenzo")  # the paper's
+compress = functools.partial(cusz.compress, predictor="lorenzo")  # the paper's predictor
 
 
 def rough(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A field with values far apart here and there, so that some deltas have no code."""
+    """A field with jumps here and there, so that some deltas have no code."""
     x = smooth(shape, dtype)
     flat = x.reshape(-1)
     flat[5::13] += dtype.type(300)
@@ -99,7 +99,7 @@ def test_what_cannot_be_done_is_refused(x, eb, mode) -> None:
 
 
 def predicted(integers: np.ndarray, tile: tuple[int, ...], position: tuple[int, ...]) -> float:
-    """3.1.2: the alternating sum over the corners of the cube behind a position; outside of its tile all is 0."""
+    """3.1.2: the alternating sum over the corners of the cube behind a position; 0 outside the tile."""
     total = 0.0
     for back in itertools.product((0, 1), repeat=len(tile)):
         neighbour = [p - b for p, b in zip(position, back, strict=True)]
@@ -129,14 +129,14 @@ def test_codes_and_outliers() -> None:
 
 @pytest.mark.parametrize("shape", [(9000,), (90, 77), (20, 30, 40), (3, 9, 20, 21)], ids=str)
 def test_the_engine_prequantises_alike(shape, dtype) -> None:
-    """Where 2 eb is a power of two nothing is rounded, and both reconstruct the same multiples of it."""
+    """2 eb is a power of two, so nothing is rounded, and both reconstruct the same multiples of it."""
     x = rough(shape, dtype)
     ours = cusz.decompress(compress(x, EB, threads=1), threads=1)
     assert np.array_equal(ours, paper.decompress(paper.compress(x, EB, "abs")))
 
 
 def test_the_engine_keeps_the_bound_that_single_precision_alone_does_not() -> None:
-    """3.1.2 says that the error of prequant is "strictly bounded"; with rounded products it is nearly so."""
+    """3.1.2 says that the error of prequant is "strictly bounded"; with rounded products that is only nearly true."""
     x = smooth((200, 200), F32)
     eb = 1e-4 * float(np.ptp(x))
     theirs = paper.decompress(paper.compress(x, eb, "abs"))
@@ -148,7 +148,7 @@ def test_the_engine_keeps_the_bound_that_single_precision_alone_does_not() -> No
 
 @pytest.mark.parametrize("shape", [(128,), (64, 64), (8, 16, 32)], ids=str)
 def test_the_engine_predicts_alike_inside_tiles(shape) -> None:
-    """The deltas of its format's description, for a tile with the Lorenzo predictor of its dimensions."""
+    """Compares the deltas in a tile with those of format.md for Lorenzo of the same number of dimensions."""
     ours = paper.prequantise(smooth(shape, F32), EB)
     boxed = ours.reshape([1] * (4 - len(shape)) + list(shape)).astype(np.int32)
     theirs = format_v1_reference.codes_of(boxed - boxed.ravel()[0], len(shape)).reshape(shape)
@@ -163,8 +163,8 @@ def test_the_engine_predicts_alike_inside_tiles(shape) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_engine_makes_codebooks_of_the_same_cost(seed) -> None:
-    """One tile of 4096 values in a row from 0 on, deltas below 512: both count the same symbols. Widths may be shared
-    out differently among them; their sum, the bits of the stream, may not."""
+    """One tile of 4096 values in a row, the first one 0, with deltas below 512: both count the same symbols. The widths
+    may be distributed differently, but their sum, the bits of the stream, must be the same."""
     steps = (integers(4096, -30, 31, seed) * integers(4096, 0, 9, seed + 10) // 4).astype(np.int64)
     steps[0] = 0
     x = (np.cumsum(steps) * 2 * EB).astype(np.float32)
@@ -192,7 +192,7 @@ def fibonacci(n: int) -> np.ndarray:
 
 
 def optimal_cost(counts: np.ndarray) -> int:
-    """The sum of all joins of a Huffman tree is the length of the coded stream."""
+    """Length of the coded stream: the sum of the weights of all inner nodes of a Huffman tree."""
     heap = [int(c) for c in counts if c]
     heapq.heapify(heap)
     total = 0

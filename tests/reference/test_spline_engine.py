@@ -1,5 +1,5 @@
-"""The spline codec's engine against the implementation of format_v2.md: every byte of archives, every bit of what
-is read from them, with every instruction set.
+"""The engine of the spline codec against the implementation of format_v2.md: every byte of archives and every bit of
+decoded values, with every instruction set.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def made(folder: Path, isa: str, options: list[str]) -> Codec:
 
 
 WIDEST = instruction_sets()[-1]
-# tests/contract sees, too, that sets do not differ.
+# Only the widest set is quick: tests/contract also checks that instruction sets give the same.
 OTHERS = [pytest.param(isa, marks=pytest.mark.long) for isa in instruction_sets()[:-1]]
 
 
@@ -85,8 +85,8 @@ def codec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Codec:
-    """With checks for bad memory accesses and undefined behaviour."""
-    options = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]  # it takes longest to compile
+    """Built with checks for bad memory accesses and undefined behaviour."""
+    options = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]  # -O0: compiling takes longest
     return made(tmp_path_factory.mktemp("checked"), WIDEST, options)
 
 
@@ -102,7 +102,7 @@ def is_constant(x: NDArray) -> bool:
 def agree(codec: Codec, x: NDArray, eb: float, mode: str = "abs", fill: float | None = None, **options: Any) -> bytes:
     wanted = reference.encode(x, eb, mode, fill=fill, even_if_longer=True, **options)
     if wanted[:2] != reference.MAGIC or is_constant(x):
-        return wanted  # not of this engine
+        return wanted  # raw or constant: not made by this engine
     archive = codec.encode(x, eb, mode, fill, **options)
     assert len(archive) == len(wanted)
     assert archive == wanted
@@ -153,13 +153,13 @@ def test_regions_without_data(dtype: np.dtype, codec: Codec) -> None:
     x = smooth((20, 24, 33), dtype)
     x[:10] = math.nan
     agree(codec, x, 1e-3)
-    x[0, 0, 0] = math.inf  # in the top, of which nothing is predicted
+    x[0, 0, 0] = math.inf  # the top, for which predictions use 0
     agree(codec, x, 1e-3, curve=3)
 
 
 @pytest.mark.parametrize("shape", [(20, 40, 70), pytest.param((131 * 4096,), marks=pytest.mark.full)], ids=str)
 def test_tiles_of_zeros_do_not_count(shape: tuple[int, ...], codec: Codec) -> None:
-    """Nor where a sample of the tiles is counted, from 128 on."""
+    """Also where only a sample of the tiles is counted, from 128 tiles on."""
     x = np.zeros(shape, F32)
     x[: len(x) // 2] = smooth((len(x) // 2, *shape[1:]), F32)
     agree(codec, x, 0.1)
@@ -188,7 +188,7 @@ def test_boxes(options: dict[str, Any], codec: Codec) -> None:
 
 @pytest.mark.parametrize(("shape", "again"), [((40, 70, 90), 0.0), ((160, 160, 160), 0.15)], ids=str)
 def test_values_are_predicted_once(shape: tuple[int, ...], again: float, codec: Codec) -> None:
-    """But for a sample of large fields, which a model is chosen by: of 1,000 tiles about one in eight."""
+    """Except for a sample of large fields, from which the model is chosen: about one in eight of 1,000 tiles."""
     plan = [0, "none", 1, 0, 15, 15, 15, 1, *shape]
     found = codec.run(smooth(shape, F32).tobytes(), "passes", "f32", "0.01", repr(float(F32.type(0.01))), *plan).split()
     assert int(found[0]) == math.prod(shape) - 1
@@ -200,7 +200,7 @@ CHOOSE = 9
 
 
 def chosen(codec: Codec, x: NDArray, eb: float) -> dict[str, Any]:
-    """How the library interpolates a field."""
+    """The interpolation that the library chooses for a field."""
     e = float(v1.largest_bound(eb, v1.type_of(x.dtype)))
     plan = [0, "none", CHOOSE, 0, 15, 15, 15, 1, *x.shape]
     curve, bounds, *allowed = codec.run(x.tobytes(), "choose", f"f{8 * x.itemsize}", repr(eb), repr(e), *plan).split()
@@ -269,7 +269,7 @@ def test_any_field(
 
 
 def test_tiles_of_many_forms(codec: Codec) -> None:
-    """More than are kept: units that are decoded side by side must not take each other's."""
+    """More forms than the engine caches: units decoded in parallel must not take each other's."""
     x = smooth((69, 75, 77), F32)
     archive = codec.encode(x, 0.1)
     difference = codec.decode(archive, F32).astype(np.float64) - x.ravel()

@@ -1,4 +1,4 @@
-"""The library over the emulator of CUDA kernels, as the tests call it (built by simt_build, tests/conftest.py)."""
+"""The library over the CUDA emulator, as the tests call it (simt_build in tests/conftest.py builds it)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def loaded(simt_build: Path) -> Library:
 
 @pytest.fixture(scope="session")
 def reused(loaded: Library) -> Iterator[Context]:
-    """A context that serves many tests, as those of programs do."""
+    """One context for many tests, as programs use theirs."""
     with Context(loaded) as context:
         yield context
 
 
 @pytest.fixture
 def simt(loaded: Library) -> Iterator[Library]:
-    """The library, with everything as it was at first. No kernel may have done what the emulator reports."""
+    """The library in its initial state. The test fails if the emulator reports anything."""
     loaded.reset()
     yield loaded
     report = loaded.report
@@ -41,7 +41,7 @@ def simt(loaded: Library) -> Iterator[Library]:
 
 @pytest.fixture
 def context(simt: Library) -> Iterator[Context]:
-    """A context of its own. Nothing may be left of it."""
+    """A context for this test only. It must leave nothing behind."""
     before = simt.held
     with Context(simt) as own:
         yield own
@@ -50,13 +50,13 @@ def context(simt: Library) -> Iterator[Context]:
 
 @pytest.fixture
 def hidden(simt: Library) -> None:
-    """No test may end well where the host's code touches a device's memory."""
+    """Host code faults if it touches device memory."""
     simt.hide_device_memory()
 
 
 @pytest.fixture(params=PAIRS_OF_PLACES)
 def places(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Of the field and the archive."""
+    """Where field and archive lie."""
     field, archive = request.param.split("-")
     return {"field": field, "archive": archive}
 

@@ -1,4 +1,4 @@
-// What the driver's library (driver.cpp) says of pointers, by the emulated runtime.
+// Answers the pointer queries of the driver library (driver.cpp) from the emulated runtime.
 #include "cuda_runtime_api.h"
 
 #include <cstdint>
@@ -7,7 +7,7 @@ extern "C" int (*simt_pointer_query)(unsigned, const int*, void**, unsigned long
 
 namespace {
 
-constexpr int success = 0, invalid_value = 1, not_initialised = 3, unknown_error = 999; // of cuda.h
+constexpr int success = 0, invalid_value = 1, not_initialised = 3, unknown_error = 999; // as in cuda.h
 
 int query(unsigned n, const int* attributes, void** answers, unsigned long long pointer) {
     cudaPointerAttributes found{};

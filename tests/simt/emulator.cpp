@@ -212,7 +212,7 @@ struct Failure {
 bool in_kernel() { return current != nullptr && current != &host && pthread_equal(runner, pthread_self()) != 0; }
 
 // A switch leaves the processor's return predictor off by one call, so every return up to the kernel is mispredicted.
-// Hence there is only one function between a kernel and the switch, containing all of the common path.
+// Hence only one function lies between a kernel and the switch; it contains the whole common path.
 #define SIMT_INLINE [[gnu::always_inline]] inline
 
 // Records where the previously running thread was suspended.

@@ -8,14 +8,14 @@
 // must not depend on it. Everything happens on the calling OS thread, within the host function's call; launches from
 // several OS threads run one after another.
 //
-// A launch fails, with a report that names kernel, block, threads and source lines, where
+// A launch fails, with a report that names kernel, block, threads and source lines, if
 //   - threads wait for each other for ever, meet in different places, or pass masks that do not agree (exited threads
-//     are not waited for, as in CUDA), or everything only spins;
+//     are not waited for, as in CUDA), or all of them only spin;
 //   - a byte before or after dynamic shared memory, or around a device memory allocation, was written;
 //   - an assertion fails, or an address is not mapped (AddressSanitizer finds every access that is out of
 //     bounds, in device and in dynamic shared memory, if everything is built with it).
-// Unwritten memory has a nonzero pattern. Copies between device and pinned memory take effect once the host has waited
-// for them: until then the target holds a pattern, and the source must not change. Memory that is freed on another stream
+// Unwritten memory has a nonzero pattern. Copies between device and pinned memory complete once the host has waited for
+// them: until then a pinned target holds a pattern, and a pinned source must not change. Memory freed on another stream
 // than it was allocated on, before the host has waited for that one, is reported.
 //
 // It cannot detect races that no schedule exposes, nor model the order in which writes become visible on a GPU.
@@ -34,14 +34,14 @@ extern "C" {
 // blocks_in_flight: 1 to 16. The default is (0, 0, 4).
 SIMT_API void simt_set_schedule(int order, unsigned seed, int blocks_in_flight);
 
-// Shared memory that a block may have at most, up to 227 KiB, which is the default. Kernels forget what they have been
-// allowed, as in a new context.
+// Max shared memory of a block: at most 227 KiB, the default. Also resets the limit of every kernel, as a new context
+// would.
 SIMT_API void simt_set_shared_limit(std::size_t bytes);
 
-// Makes the nth next call of this runtime function fail, once, without effect; "*" counts calls of all functions
-// (except those that query errors). nth = 0 cancels that.
+// Makes the nth call of this runtime function from now on fail, once, without effect; "*" counts calls of all
+// functions (except those that query errors). nth = 0 cancels that.
 SIMT_API void simt_fail_call(const char* function, int nth);
-// How often that function has been called; "*" counts as above.
+// How often this function has been called; "*" counts as above.
 SIMT_API unsigned long simt_calls(const char* function);
 
 SIMT_API void simt_set_memory_limit(std::size_t bytes);
@@ -50,8 +50,8 @@ SIMT_API void simt_set_device_count(int count); // 0 to 4, default 1
 // Whether every call fails, as after a kernel has accessed unmapped memory: the device is lost to the process.
 SIMT_API void simt_break_device(int is_broken);
 
-// Whether only kernels of the same device and runtime functions can access device memory, as on a real device, so that
-// host code and kernels of other devices fault if they do. By default it cannot be told from host memory.
+// Whether only runtime functions and kernels of the same device can access device memory, as on a real device: host
+// code and kernels of other devices then fault. By default nothing is protected.
 SIMT_API void simt_hide_device_memory(int hide);
 
 // Current allocations: device memory, its peak since the last reset, pinned memory; streams and events.
@@ -62,10 +62,10 @@ SIMT_API std::size_t simt_pinned_bytes();
 SIMT_API unsigned long simt_live_handles();
 
 SIMT_API unsigned long simt_launch_count();
-// Lines "kernel<types>: launches" for all kernels launched so far, sorted, as many as fit with a final zero. Returns
-// the size that all of them need.
+// Lines "kernel<types>: launches" for all kernels launched so far, sorted, as many characters as fit with a final zero.
+// Returns the size that all of them need.
 SIMT_API std::size_t simt_launched(char* buffer, std::size_t size);
-// Number of host waits for a stream, an event or the device, and of blocking copies, so far.
+// Number of host waits (for a stream, an event or the device) and blocking copies so far.
 SIMT_API unsigned long simt_synchronizations();
 // Bytes copied from devices to the host so far.
 SIMT_API std::size_t simt_bytes_to_host();
@@ -101,7 +101,7 @@ struct Grid {
 // Runs the grid to its end. Returns the error, and the report on it unless it is cudaSuccess. One call at a time.
 cudaError_t run(const Grid& grid, const Schedule& schedule, std::string& report);
 
-// Another way to run a grid: `memory` is what the kernel may access of the device's, in ascending order.
+// Another way to run a grid. `memory`: the ranges that the kernel may access, in ascending order.
 struct Memory {
     std::uintptr_t begin, end;
 };

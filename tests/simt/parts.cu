@@ -1,4 +1,4 @@
-// Parts of the engine, by themselves: what no field can bring about in emulation, and what hardly shows in archives.
+// Parts of the engine in isolation: what no field can cause in the emulator, and what hardly shows in archives.
 #if __has_include(<device/block.cuh>)
 #include <device/block.cuh>
 #else // scripts/bench/gpu_counts.py compiles this over earlier commits
@@ -37,7 +37,7 @@ SIMT_API void simt_read_boxes(cusz_dtype dtype, int ndim, const std::uint64_t* s
 #endif
 }
 
-// sum: of the parts before this one, by one warp. All memory is the device's. Returns the launch's error.
+// `sum`: of the parts before `part`, computed by one warp. All memory is the device's. Returns the launch error.
 int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64_t* sum) {
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(1);
@@ -48,7 +48,7 @@ int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64
 }
 
 #ifdef HAS_BACKEND
-// The values of boxes of a field on the device, one box after another, axis 0 fastest.
+// Copies boxes of a field on the device to `values`, one box after another, axis 0 fastest.
 void simt_read_boxes(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field,
                      const cusz::TileBox* boxes, std::size_t n, void* values) {
     const cusz::Layout layout(dtype, ndim, shape);

@@ -60,11 +60,11 @@ public:
         return offset <= bytes_ && bytes <= bytes_ - offset;
     }
 
-    // The stream on which it is allocated, until the host has waited for that, and how much work there was before.
+    // The stream it was allocated on, until the host has waited for that; and the number of work items before it.
     std::optional<cudaStream_t> pending;
     unsigned long number = 0;
 
-    // Whether the host can access it.
+    // Forbid and allow access by the host.
     void hide() {
         if (std::exchange(shown_, false)) pages_.protect(PROT_NONE);
     }
@@ -72,7 +72,7 @@ public:
         if (!std::exchange(shown_, true)) pages_.protect(PROT_READ | PROT_WRITE);
     }
 
-    // Offset from the beginning of a byte written in the red zones, which are then restored.
+    // Offset, from the beginning, of the first byte written in the red zones, which are then restored.
     std::optional<std::ptrdiff_t> damage() {
         if constexpr (with_asan) return {};
         std::optional<std::ptrdiff_t> at;
@@ -131,14 +131,14 @@ struct Runtime {
     unsigned long work = 0; // work items so far
     std::map<const void*, Kernel> kernels;
     std::map<std::string, unsigned long, std::less<>> calls;
-    std::map<std::string, int, std::less<>> to_fail; // calls left until then
+    std::map<std::string, int, std::less<>> to_fail; // calls left until the failure
     std::map<CUstream_st*, unsigned long> work_of;   // work items of each stream
     unsigned long synchronizations = 0;
     std::size_t bytes_to_host = 0;
     std::string report;
     Runner runner = nullptr;
     bool hides = false;        // device memory from the host
-    unsigned long checked = 0; // how much work had been done when red zones were last checked
+    unsigned long checked = 0; // `work` when red zones were last checked
     bool broken = false;       // every call fails
 };
 
@@ -177,17 +177,17 @@ bool is_due(std::string_view function) {
     return true;
 }
 
-// Whether red zones of the devices' memory may have been written since they were last checked: what is hidden only
-// runtime functions can write.
+// Whether red zones of device memory may have been written since the last check: hidden memory can only be written by
+// work items.
 bool may_be_damaged(const Runtime& r) { return !r.hides || r.work != r.checked; }
 
-// Whether a runtime function may touch the memory of a device: protecting pages takes longer than most of them do.
+// Whether a runtime function may touch device memory. The others must not pay for changing the protection of pages.
 bool uses_memory(const Runtime& r, std::string_view function) {
     if (function.starts_with("cudaFree") || function.ends_with("Synchronize")) return may_be_damaged(r);
     return function.starts_with("cudaMem") || function.starts_with("cudaLaunch");
 }
 
-// While it exists, memory of all devices, hidden from the host, is accessible to the runtime.
+// While it exists, the runtime can access the memory of all devices, even if that is hidden from the host.
 class Visible {
 public:
     explicit Visible(Runtime& r) : r_(r) { each_hidden(r_, show); }
@@ -195,7 +195,7 @@ public:
     Visible(const Visible&) = delete;
     Visible& operator=(const Visible&) = delete;
 
-    // Within that: only what a kernel of the current device can access.
+    // Within its lifetime: leaves accessible only what a kernel of the current device can access.
     class ToKernel {
     public:
         explicit ToKernel(Runtime& r) : r_(r) { each_hidden(r_, hide_others); }
@@ -222,8 +222,8 @@ private:
     Runtime& r_;
 };
 
-// Wraps every runtime function except those about errors: takes the lock, counts the call, and fails if it is due to,
-// otherwise does the work. `work` returns an error.
+// Wraps every runtime function except those about errors: takes the lock, counts the call, and fails if a failure is
+// due, otherwise does the work. `work` returns the error.
 template <class Work>
 cudaError_t api(std::string_view function, Work&& work) {
     Runtime& r = runtime();
@@ -279,7 +279,7 @@ bool is_stream(cudaStream_t stream) {
            runtime().streams.contains(stream);
 }
 bool is_legacy(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
-// The default streams are the current device's.
+// The default streams belong to the current device.
 int device_of(cudaStream_t stream) { return runtime().streams.contains(stream) ? stream->device : current; }
 bool is_device(int device) { return device >= 0 && device < runtime().devices; }
 
@@ -288,7 +288,7 @@ void add_work(Runtime& r, cudaStream_t stream) {
     ++r.work_of[stream];
 }
 
-// The host has waited for the allocations for which `which` holds.
+// Notes that the host has waited for the allocations for which `which` holds.
 template <class Which>
 void settle(Which&& which) {
     for (const auto& [address, allocation] : runtime().allocations)
@@ -369,7 +369,7 @@ cudaError_t release(const char* function, void* pointer, bool device) {
     return error;
 }
 
-// Whether the bytes are where `device` says, and within one allocation if they are in any.
+// Whether the bytes lie where `device` says, and within one allocation if in any.
 bool is_fit(const void* pointer, std::size_t bytes, bool device) {
     const Allocation* allocation = find(pointer);
     if (allocation == nullptr) return !device && pointer != nullptr;
@@ -428,7 +428,7 @@ cudaError_t set(void* pointer, int value, std::size_t bytes, cudaStream_t stream
     return cudaSuccess;
 }
 
-// What kernels of the current device may access.
+// The memory that kernels of the current device may access.
 std::vector<Memory> accessible(const Runtime& r) {
     std::vector<Memory> all;
     for (const auto& [address, allocation] : r.allocations)
@@ -559,7 +559,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t size) {
 cudaError_t cudaFree(void* pointer) {
     return api("cudaFree", [&](Runtime&) { return release("cudaFree", pointer, true); });
 }
-// Zero bytes are refused: callers must not rely on what that returns.
+// Refuses zero bytes, because callers must not rely on what CUDA returns for them.
 cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t stream) {
     return api("cudaMallocAsync", [&](Runtime& r) {
         if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
@@ -575,7 +575,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
     return api("cudaFreeAsync", [&](Runtime&) {
         if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
         if (pointer == nullptr) return cudaErrorInvalidValue;
-        // Its memory may still be used by work on the other stream that was there before the allocation.
+        // Work that was on the other stream before the allocation may still use its memory.
         if (const Allocation* const made = find(pointer); made != nullptr && made->pending.value_or(stream) != stream)
             report(cudaSuccess, "simt: memory was freed on a stream before it was allocated on another one\n");
         return release("cudaFreeAsync", pointer, true);
@@ -707,7 +707,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
     });
 }
 
-// What tests set and ask -------------------------------------------------------------------------------------------
+// Controls and queries for tests -----------------------------------------------------------------------------------
 
 void simt_set_schedule(int order, unsigned seed, int blocks_in_flight) {
     const std::lock_guard lock(runtime().mutex);

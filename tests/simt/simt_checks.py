@@ -1,4 +1,4 @@
-"""What several files of tests check in the same way."""
+"""Checks that several test files share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simt_library import ABS, AUTO, CPU, CUDA, DEVICE, HOST, PLACES, RAW_OVERHEA
 
 PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACES]
 
-#: Orders of threads: as they are numbered, backwards, or drawn from a seed; and how many blocks are under way at once.
+#: (order of threads, seed, blocks in flight). The order is ascending, descending or random by the seed.
 SCHEDULES = [
     *[(order, 0, blocks) for order in (0, 1) for blocks in (1, 4, 16)],
     *[(2, seed, blocks) for seed in (1, 2, 3) for blocks in (1, 4, 16)],
 ]
 
-# ---- The same as on the CPU
+# ---- The same results as on the CPU
 
 
 def cpu_archive(context: Context, x: NDArray, eb: float, mode: int = ABS, **options: Any) -> bytes:
@@ -38,9 +38,9 @@ def check_identity(
     backend: int = AUTO,
     **options: Any,
 ) -> bytes:
-    """On the device, against the CPU. Returns the archive. field, archive: where they lie.
+    """Compares the device's results with the CPU's. Returns the archive. field, archive: where they lie.
 
-    A device only copies what the spline codec compresses."""
+    With the spline codec, small fields need no kernel."""
     library, where = context.library, {"field": field, "archive": archive, "backend": backend}
     wanted = cpu_archive(context, x, eb, mode, **options)
     may_be_idle = x.size == 0 or field == archive == HOST or options.get("predictor", "lorenzo") != "lorenzo"
@@ -59,7 +59,7 @@ def check_identity(
 
 
 def outcome(context: Context, data: bytes, nbytes: int, place: str) -> tuple[Status, bytes | str]:
-    """Status and values, or the message."""
+    """The status, with the values or the message."""
     backend = CPU if place == HOST else AUTO
     try:
         return Status.OK, context.decompress(data, nbytes, field=place, archive=place, backend=backend)
@@ -68,7 +68,7 @@ def outcome(context: Context, data: bytes, nbytes: int, place: str) -> tuple[Sta
 
 
 def same_outcome(context: Context, data: bytes, nbytes: int, what: str) -> tuple[Status, bytes | str]:
-    """The device's, with the CPU's status, and its values if there are any."""
+    """Returns the device's outcome, which must have the CPU's status and, if that is OK, its values."""
     wanted, values = outcome(context, data, nbytes, HOST)
     status, own = outcome(context, data, nbytes, DEVICE)
     assert context.library.report == "", what
@@ -83,7 +83,7 @@ def same_as_cpu(context: Context, data: bytes, nbytes: int, what: str) -> Status
 
 
 def same_check(context: Context, data: bytes, what: str) -> Status:
-    """Of cusz_check."""
+    """Returns the status of cusz_check, which must be the same on the device and on the CPU."""
     found = []
     for place in (DEVICE, HOST):
         with context.library.memory(place, data) as archive:
@@ -110,9 +110,9 @@ def failure_of(call: Callable[[], object]) -> Failure | None:
     return None
 
 
-#: Functions that give something back: the engine goes on if they fail.
+#: Functions that release something: the engine carries on if they fail.
 OF_RELEASE = {"cudaFreeAsync", "cudaFreeHost", "cudaEventDestroy"}
-#: Without memory for the whole field it tries parts.
+#: If memory for the whole field is refused, the engine tries parts of it.
 MAY_GO_ON = {*OF_RELEASE, "cudaMallocAsync", "cudaMallocHost"}
 
 
@@ -124,7 +124,8 @@ def functions_of_the_runtime() -> list[str]:
 def every_call_may_fail(
     simt: Library, direction: str, places: dict[str, str], x: NDArray, eb: float, mode: int, **options: Any
 ) -> bytes:
-    """Then the library's call fails, with a message that says where, the next one works, and nothing leaks.
+    """Makes every runtime call fail in turn. The library's call then fails, with a message that says where; the next
+    one works; and nothing leaks.
 
     Returns the archive.
     """
@@ -159,7 +160,7 @@ def every_call_may_fail(
                 assert result.get() == decoded
 
         failed = 0
-        for kept in (False, True):  # a new context, and one that has its memory
+        for kept in (False, True):  # a new context, then one that has its memory already
             for function in functions_of_the_runtime():
                 if function == "cudaPointerGetAttributes":
                     continue  # test_memory_of_the_device_is_not_taken_for_the_hosts
@@ -191,7 +192,7 @@ def every_call_may_fail(
                     else:
                         pytest.fail("it never succeeds")
                     context.release_scratch()
-                    if function in OF_RELEASE:  # what could not be given back is lost
+                    if function in OF_RELEASE:  # what could not be released is lost
                         held = simt.held
                     assert simt.held == held
         if DEVICE in places.values() and direction in ("compress", "decompress"):
@@ -203,7 +204,7 @@ def every_call_may_fail(
 
 
 class Pool:
-    """An allocator that keeps account."""
+    """An allocator that keeps track of its memory."""
 
     def __init__(self, simt: Library) -> None:
         self.simt, self.live, self.streams = simt, {}, set[int | None]()

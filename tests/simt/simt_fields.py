@@ -1,4 +1,4 @@
-"""The fields of field_kinds.py and spline_kinds.py, with modes by the numbers of the C interface."""
+"""The fields of field_kinds.py and spline_kinds.py, with modes as the numbers of the C interface."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def with_numbers(kinds: Mapping[str, field_kinds.Kind]) -> dict[str, Kind]:
 KINDS = with_numbers(field_kinds.KINDS)
 SPLINE_KINDS = with_numbers(spline_kinds.KINDS)
 
-#: Of one to three active axes, and such as are thin along some axes. With these kinds they reach every kernel of the
-#: spline codec.
+#: One to three active axes; some shapes are thin along some axes. With the kinds in REACHING, they reach every kernel
+#: of the spline codec.
 SPLINE_SHAPES: list[tuple[int, ...]] = [
     *[(9000,), (70, 90), (9000, 2), (3000, 2, 2), (20, 33, 40), (2, 5000, 1, 2), (9, 2, 2, 300)],
 ]

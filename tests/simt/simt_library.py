@@ -1,7 +1,7 @@
-"""The library as tests call it: built over the emulator of kernels (CMakeLists.txt), by ctypes.
+"""The library as tests call it through ctypes: built over the emulator of kernels (CMakeLists.txt).
 
-"Device" memory comes from the emulator's cudaMalloc. Fields and archives lie on the host or on the device, as a test
-wants them; `Memory` is either.
+"Device" memory comes from the emulator's cudaMalloc. Fields and archives lie on the host or on the device, as the test
+chooses; `Memory` is either.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def dtype_code(dtype: np.dtype) -> int:
 
 
 class Library:
-    """Functions of the C interface, of the runtime and of the emulator, and what they have launched so far."""
+    """The functions of the C interface, the runtime and the emulator; and the kernels launched so far."""
 
     def __init__(self, path: Path) -> None:
         self.c = c = ctypes.CDLL(str(path))
@@ -186,7 +186,7 @@ class Library:
             ("simt_sum_before", c_int, [c_void_p, c_uint64, c_void_p]),
             ("simt_read_boxes", None, [c_int, c_int, POINTER(c_uint64), c_void_p, c_void_p, c_size_t, c_void_p]),
         ):
-            if not hasattr(c, name):  # over the sources of an earlier commit (scripts/bench/gpu_counts.py)
+            if not hasattr(c, name):  # built from an earlier commit (scripts/bench/gpu_counts.py)
                 continue
             function = getattr(c, name)
             function.restype, function.argtypes = result, arguments
@@ -204,11 +204,11 @@ class Library:
         return int(self.c.simt_calls(function.encode()))
 
     def set_memory_limit(self, nbytes: int | None = None) -> None:
-        """How much may be allocated on the device in all; None: as much as there is."""
+        """Max device memory allocated at a time; None: all of it."""
         self.c.simt_set_memory_limit(8 << 30 if nbytes is None else nbytes)
 
     def hide_device_memory(self, hide: bool = True) -> None:
-        """From the host: it ends with a fault where it reads or writes there, as with a real device."""
+        """From the host, which then faults if it reads or writes there, as with a real device."""
         self.c.simt_hide_device_memory(hide)
 
     @property
@@ -247,7 +247,7 @@ class Library:
         self.c.simt_clear()
 
     def reset(self) -> None:
-        """As it was at first."""
+        """Restores the initial state."""
         self.clear()
         self.set_schedule()
         self.set_memory_limit()
@@ -276,7 +276,7 @@ class Library:
         return stream.value
 
     def memory(self, place: str, data: Any, *, shift: int = 0) -> Memory:
-        """Memory with these bytes, or, of a number, of so many. shift: bytes behind an aligned address."""
+        """Memory that holds `data`, or of `data` bytes if that is a number. shift: bytes after an aligned address."""
         return (Device if place == DEVICE else Host)(self, data, shift)
 
 
@@ -392,7 +392,7 @@ class Context:
         release: Callable[[int | None, int, int, int | None], None] | None,
         user: int = 0,
     ) -> None:
-        """None twice: the default."""
+        """Both None: the default allocator."""
         if allocate is None and release is None:
             return self.expect_ok(self.library.c.cusz_set_allocator(self.handle, None))
         allocator = Allocator(Allocate(allocate or 0), Release(release or 0), user)
@@ -419,7 +419,7 @@ class Context:
         return params
 
     def level(self, archive: bytes, number: int, *, archive_place: str, field_place: str) -> tuple[Level, bytes]:
-        """A level, and its values, from as many of the archive's bytes as it needs."""
+        """A level and its values, decoded from no more of the archive than it needs."""
         level = Level(struct_bytes=ctypes.sizeof(Level))
         with self.library.memory(archive_place, archive) as whole:
             arguments = (self.handle, whole.pointer, len(archive), len(archive), number, byref(level))
@@ -450,7 +450,7 @@ class Context:
         mode: int = ABS,
         **options: Any,
     ) -> int:
-        """Returns the archive's bytes."""
+        """Returns the length of the archive in bytes."""
         params = self.parameters(eb, mode, **options)
         nbytes = c_size_t()
         extents = (c_uint64 * max(len(shape), 1))(*shape)
@@ -498,7 +498,7 @@ class Context:
     def decompress_into(
         self, field: Memory, archive: Memory, *, nbytes: int | None = None, backend: int = AUTO, threads: int = 1
     ) -> None:
-        """nbytes: of the archive."""
+        """nbytes: length of the archive."""
         self.expect_ok(
             self.library.c.cusz_decompress(
                 self.handle, archive.pointer, archive.nbytes if nbytes is None else nbytes,

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.simt
 
 
 def test_cases(simt_build: Path) -> None:
-    """Those of selftest.cu."""
+    """Runs every case of selftest.cu."""
     program = simt_build / "simt_selftest"
     cases = run([program, "--list"]).stdout.split()
     assert cases
@@ -19,7 +19,7 @@ def test_cases(simt_build: Path) -> None:
 
 
 def test_static_shared_memory_is_refused(tmp_path: Path) -> None:
-    """It would be a local variable of each thread."""
+    """It would compile as a local variable of each thread."""
     kernel = tmp_path / "kernel.cu"
     kernel.write_text("#include <cuda_runtime.h>\n__global__ void k(int* x) { __shared__ int y[2]; x[0] = y[0]; }\n")
     include = Path(__file__).parent / "include"

@@ -1,4 +1,4 @@
-"""The CUDA engine behind the C interface: where things lie, in which order kernels run, memory, failures, streams."""
+"""The CUDA engine behind the C interface: where data lies, schedules, memory, failures, streams."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]
 SHAPE = (18, 33, 40)
 SMALL_SHAPE = (9, 17, 33)  # eight tiles, seven of them clipped; and two more lattices
 
-#: How often the host waits, at most, where field and archive lie on the device.
+#: Max number of times the host waits if field and archive lie on the device.
 SYNCHRONIZATIONS_OF_COMPRESS = {ABS: 5, REL: 6}
 SYNCHRONIZATIONS_OF_DECOMPRESS = 3
 
@@ -60,7 +60,7 @@ SYNCHRONIZATIONS_OF_DECOMPRESS = 3
 
 
 def test_device_memory_can_be_hidden(simt: Library) -> None:
-    """A system call sees whether the host could read it, without a fault."""
+    """A system call tells, without a fault, whether the host could read it."""
     read_end, write_end = os.pipe()
     write = ctypes.CDLL(None, use_errno=True).write
     write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
@@ -102,7 +102,7 @@ def test_places(
                 assert context.compress(x, kind.eb, kind.mode, **options, **of_kind) == wanted
             else:
                 assert context.decompress(wanted, x.nbytes, **options) == decoded
-            # A raw archive is copied, and summed by the host where one of the two lies there.
+            # A raw archive is copied; the host computes its checksum if either of the two lies there.
             took_device = simt.launches > before
             is_raw = name in ("lossless", "incompressible")
             if predictor == "lorenzo" and not (is_raw and HOST in (field_place, archive_place)):
@@ -116,7 +116,7 @@ def test_places(
 def test_levels(
     simt: Library, context: Context, dtype: np.dtype, field_place: str, archive_place: str, predictor: str
 ) -> None:
-    """They are decoded on the host, and copied."""
+    """They are decoded on the host, then copied."""
     kind = KINDS["mixture"]
     x = kind.make(SHAPE, dtype)
     archive = cpu_archive(context, x, kind.eb, kind.mode, **kind.options, predictor=predictor)
@@ -192,7 +192,7 @@ def test_an_empty_range(simt: Library, context: Context) -> None:
 def test_many_fields(
     simt: Library, context: Context, sizes: Sequence[int], is_staged: bool, dtype: np.dtype, predictor: str
 ) -> None:
-    """Fields on a device are the host's if all of them are small, and nobody asks for the device."""
+    """Fields on a device are compressed on the host if all of them are small and the call does not ask for cuda."""
     fields = [support.smooth((n, 21, 22), dtype, seed=n) for n in sizes]
     wanted = [cpu_archive(context, x, 1e-2, predictor=predictor) for x in fields]
     for place, backend, launches in (
@@ -226,12 +226,12 @@ def test_many_fields_when_cuda_cannot_tell(simt: Library, context: Context) -> N
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_many_small_fields_are_fetched_together(simt: Library, context: Context, dtype: np.dtype) -> None:
-    """More than what is pinned of the host's memory, of sizes that do not fill it evenly."""
+    """More than fits the pinned memory, in sizes that do not fill it evenly."""
     fields = [support.smooth((n % 7 + 1, 61, 301), dtype, seed=n) for n in range(40)]
     wanted = [cpu_archive(context, x, 1e-2) for x in fields]
     before = simt.synchronizations
     assert context.compress_many(fields, 1e-2, field=DEVICE) == wanted
-    waits = simt.synchronizations - before - len(fields)  # one for each, to put it there
+    waits = simt.synchronizations - before - len(fields)  # one for each, to put it on the device
     assert waits <= sum(x.nbytes for x in fields) // (8 << 20) + 2
 
 
@@ -275,7 +275,7 @@ def test_what_is_refused(simt: Library, context: Context, predictor: str) -> Non
         )
         refused(Status.PARAMETER, "backend is 3", lambda: context.decompress_into(field, device_data, backend=3))
         refused(Status.PARAMETER, "not aligned", lambda: context.value_range(shifted, x.dtype, x.size))
-        if predictor == "lorenzo":  # what goes through the host is copied
+        if predictor == "lorenzo":  # data that goes through the host is copied
             wanted = "archive lies on a device and is not"
             refused(Status.PARAMETER, wanted, lambda: compress(shifted_archive, device_field))
             refused(Status.PARAMETER, "not aligned", lambda: compress(shifted_archive, field))
@@ -292,7 +292,7 @@ def test_what_is_refused(simt: Library, context: Context, predictor: str) -> Non
 
 
 def test_shared_memory_in_a_new_cuda_context(simt: Library, context: Context, predictor: str) -> None:
-    """What kernels have been allowed is gone with the old one, as after cudaDeviceReset."""
+    """The limits that were set for kernels are gone with the old context, as after cudaDeviceReset."""
     x = support.smooth((60, 70, 80), DTYPES[1])
     for _ in range(2):
         check_identity(context, x, 1e-3, predictor=predictor)
@@ -301,7 +301,7 @@ def test_shared_memory_in_a_new_cuda_context(simt: Library, context: Context, pr
 
 @pytest.mark.usefixtures("hidden")
 def test_the_last_resort_needs_no_kernel_and_no_memory_of_the_device(simt: Library, context: Context) -> None:
-    """The plugin stores a block without loss where it cannot be compressed for want of either."""
+    """The plugin stores a block losslessly if one of them fails and the block cannot be compressed."""
     x = support.smooth((60, 70, 80), DTYPES[0])
     wanted = cpu_archive(context, x, 0.0)
     with simt.memory(DEVICE, x) as field, simt.memory(HOST, x.nbytes + RAW_OVERHEAD) as archive:
@@ -339,7 +339,7 @@ def test_host_memory_of_any_alignment(simt: Library, context: Context, shift: in
 
 
 def test_nothing_beyond_the_archive_is_written(simt: Library, context: Context, predictor: str) -> None:
-    """Behind its end the memory may be in use."""
+    """The memory after its end may be in use."""
     for name in ("smooth", "mixture", "incompressible", "sparse"):
         kind = KINDS[name]
         options = {**kind.options, "predictor": predictor}
@@ -394,7 +394,7 @@ def test_devices(simt: Library, context: Context) -> None:
 
 @pytest.mark.usefixtures("hidden")
 def test_work_is_done_where_the_memory_is(simt: Library, context: Context, predictor: str) -> None:
-    """Kernels of another device could not reach it. One context serves several devices by turns."""
+    """Kernels of another device could not reach it. One context serves several devices in turn."""
     simt.c.simt_set_device_count(3)
     x = support.smooth((50, 60), DTYPES[0])
     wanted = cpu_archive(context, x, 1e-3, predictor=predictor)
@@ -422,7 +422,7 @@ def test_work_is_done_where_the_memory_is(simt: Library, context: Context, predi
 
 
 def test_host_memory_outlives_the_device(simt: Library, context: Context, predictor: str) -> None:
-    """CUDA says of no pointer any more where it lies; the backend cpu takes the host's as before."""
+    """CUDA no longer says where any pointer lies; the cpu backend takes host memory as before."""
     x = support.smooth((40, 50), DTYPES[0])
     wanted = cpu_archive(context, x, 1e-3, predictor=predictor)
     simt.c.simt_break_device(1)
@@ -447,7 +447,7 @@ def test_schedules(simt: Library, context: Context, dtype: np.dtype, schedule: t
     fields.append((x / np.abs(x).max() * 1e4).astype(dtype))
     for name, shape in (("smooth", (192, 320)), ("mixture", (192, 320)), ("nan", (40000,))):
         fields.append(KINDS[name].make(shape, dtype))
-    # Many small tiles, so that the look-back has to wait, and more than its 32 at once.
+    # Many tiles, so that the look-back has to wait, and more than the 32 that it inspects at once.
     fields.append(support.smooth((300, 2, 3), dtype) if schedule[1] % 2 else support.smooth((80 * 4096 + 5,), dtype))
     simt.set_schedule(*schedule)
     for x in fields:
@@ -455,7 +455,7 @@ def test_schedules(simt: Library, context: Context, dtype: np.dtype, schedule: t
 
 
 def test_several_blocks_scan_the_index(simt: Library, context: Context) -> None:
-    """A block of that kernel has 8192 tiles; here most of them are clipped to a few values."""
+    """A block of that kernel covers 8192 tiles; here most of them are clipped to a few values."""
     x = np.zeros((2060, 9, 17, 33), np.float32)
     x.reshape(-1)[::499] = 3
     wanted = cpu_archive(context, x, 1e-1)
@@ -468,12 +468,12 @@ def test_several_blocks_scan_the_index(simt: Library, context: Context) -> None:
     assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
 
 
-OWN_SUM, SUM_TO_END = 1 << 62, 2 << 62  # of block.cuh's look_back
+OWN_SUM, SUM_TO_END = 1 << 62, 2 << 62  # as in look_back of block.cuh
 
 
 @pytest.mark.parametrize("part", [1, 31, 32, 33, 64, 65, 66, 100])
 def test_a_look_back_beyond_a_warp(simt: Library, part: int) -> None:
-    """So many blocks are never under way at once here."""
+    """The emulator never has that many blocks in flight."""
     for complete in {None, 0, 1, part - 34, part - 33, part - 32, part - 2, part - 1}:
         if complete is not None and not 0 <= complete < part:
             continue
@@ -491,7 +491,7 @@ def test_a_look_back_beyond_a_warp(simt: Library, part: int) -> None:
 
 
 def kernels_of(source: str) -> set[str]:
-    """The kernels of a .cu file as they are launched: with their types and shapes."""
+    """The kernels of a .cu file, named as they are launched: with types and shapes."""
     books = re.findall(r"template <int r_limit>\s+__global__[^{]*?(\w+)\s*\(const", source)
     parameters = r"template <class T(, TileShape shape)?>"
     templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
@@ -515,7 +515,7 @@ def kernels_of(source: str) -> set[str]:
     return found
 
 
-#: Of archive/tiling.hpp.
+#: The number of tile shapes in archive/tiling.hpp.
 TILE_SHAPES = 4
 
 
@@ -582,7 +582,7 @@ def test_synchronizations(simt: Library, context: Context, mode: int) -> None:
     indirect=["places"],
 )
 def test_batches(simt: Library, context: Context, name: str, dtype: np.dtype, places: dict[str, str]) -> None:
-    """Where there is memory for a part only, what comes out is the same."""
+    """If there is memory for only a part of the field, the results are the same."""
     kind = KINDS[name]
     shapes = ((64, 40, 50), (70000,), (900, 70), (12, 18, 17, 40))
     for shape in shapes if name == "smooth_rel" and dtype == DTYPES[0] else shapes[:1]:
@@ -702,7 +702,7 @@ def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, 
 def test_every_call_may_fail(simt: Library, direction: str, kind: str, places: dict[str, str]) -> None:
     eb, mode = {"tiled": (1e-6, REL), "raw": (0.0, ABS)}[kind]
     x = KINDS["noise"].make((40000,), DTYPES[0])
-    assert len(every_call_may_fail(simt, direction, places, x, eb, mode)) > 2**16  # what is less is copied otherwise
+    assert len(every_call_may_fail(simt, direction, places, x, eb, mode)) > 2**16  # smaller copies take another path
 
 
 @pytest.mark.quick(2)
@@ -711,16 +711,16 @@ def test_every_call_of_the_spline_codec_may_fail(simt: Library, direction: str, 
     x = KINDS["noise"].make((20, 40, 50), DTYPES[0])
     archive = every_call_may_fail(simt, direction, places, x, 1e-6, REL, predictor="spline")
     assert archive[:2] == b"\xc5\x5a"
-    assert len(archive) > 2**16  # what is less is copied otherwise
+    assert len(archive) > 2**16  # smaller copies take another path
 
 
 @pytest.mark.parametrize("direction", ["compress", "decompress", "check", "inspect", "value_range"])
 def test_memory_of_the_device_is_not_taken_for_the_hosts(
     simt: Library, context: Context, direction: str, predictor: str
 ) -> None:
-    """After a failure on the device CUDA answers every question with it; to read the pointer would end the process.
+    """After a failure on the device, CUDA answers every query with it; reading the pointer would end the process.
 
-    Nor may one question have two answers within a call: that once meant a relative bound to be absolute.
+    Nor may a query have two answers within a call: a relative bound could then be taken for an absolute one.
     """
     x = support.smooth(SHAPE if predictor == "lorenzo" else SMALL_SHAPE, DTYPES[0])
     data = cpu_archive(context, x, 1e-3, predictor=predictor)

@@ -1,5 +1,5 @@
-"""Some of tests/gpu, and scripts/bench/gpu.py, with the emulator's device and a stand-in for CuPy: what runs on a GPU
-for the first time has been run before."""
+"""Runs some of tests/gpu, and scripts/bench/gpu.py, on the emulator with a stand-in for CuPy, so that they have run
+before they first reach a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def pretended(simt_environment: dict[str, str]) -> Run:
-    """Runs Python where cusz_core has a device."""
+    """Runs Python with cusz_core on the emulated device."""
     environment = {**os.environ, **simt_environment}
 
     def run(*words: object, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -55,8 +55,8 @@ def test_tests_of_the_gpu(pretended: Run, file: str, some: str) -> None:
 
 
 def test_measuring(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
-    """Small fields: every number is there, the kernels that are timed write the library's archives, and a second call
-    has nothing left to do."""
+    """Small fields: every number is present, the timed kernels write the library's archives, and a second call has
+    nothing left to do."""
     result = tmp_path / "result.json"
     fields = ["turbulence@16", "clouds@20", "orbitals@4"]
     options = ["--eb", "1e-3", "--repeat", "2", "--flush", "100000", "--json", result]
@@ -81,7 +81,7 @@ def test_measuring(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_measuring_beside_peers(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
-    """Our engine in its adapter's program, and a stand-in for PFPL that keeps no bound: built, run, compared, told."""
+    """Our engine in its adapter, and a stand-in for PFPL that keeps no bound: built, run, compared, reported."""
     fakes = TESTS / "fakes/peers"
     for name in [*(f"{t}_abs_{way}_gpu.cu" for t in ("f32", "f64") for way in ("comp", "decomp")), "include/a.h"]:
         source = tmp_path / "peers/PFPL/src" / name

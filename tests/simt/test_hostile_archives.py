@@ -1,6 +1,6 @@
-"""Archives made to deceive, with checksums that fit, on the device: refused or decoded as by the CPU, and nothing else.
+"""Malicious archives with valid checksums, on the device: refused or decoded as by the CPU, and nothing else.
 
-Whatever they hold, no kernel may do what the emulator reports, such as touch memory that is not its own.
+Whatever they hold, no kernel may do what the emulator reports, such as access memory out of bounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from field_kinds import KINDS
 
 pytestmark = pytest.mark.simt
 
-#: What tells one sort of tile from another.
+#: The parts of a tile header that tell sorts of tiles apart.
 SORT = (v1.KIND, v1.MASK, v1.MISSING, v1.OUTLIERS, v1.ALL_ZERO, v1.FINE_MASK)
 NAMES = [name for name in hostile.CASES if not name.startswith("packed")]
 
@@ -41,7 +41,7 @@ def tiles(data: bytes, info: Info) -> list[tuple[int, int]]:
 
 
 def seal(mutant: bytearray, info: Info) -> None:
-    """With the checksums that fit what has become of an archive."""
+    """Recomputes the checksums of a changed archive."""
     formats.seal(mutant, info.version, info.codebook_bytes, info.n_tiles)
 
 
@@ -50,8 +50,8 @@ def change_header(mutant: bytearray, at: int, change: Callable[[int], int]) -> N
 
 
 def outliers_of(data: bytes, info: Info, at: int, words: int) -> list[tuple[int, int]]:
-    """Of the tile whose payload begins there and has them: where positions begin, and how many there are, of codes out
-    of range, and of values that no code stands for."""
+    """For a tile with outliers, whose payload begins at `at`: where positions begin, and how many there are; first for
+    codes out of range, then for values that no code stands for."""
     each = 2 if info.dtype == 2 else 1
     n_out_of_range, n_unpredictable = struct.unpack_from("<HH", data, at + 4 * (1 + each))
     value_at = at + 4 * (words - (n_unpredictable + 1) // 2 - n_unpredictable * each)
@@ -129,8 +129,8 @@ def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[st
 
 
 def run(context: Context, name: str, count: int, seed: int) -> tuple[set[Status], set[str]]:
-    """Checks and reads them as the CPU does, and checks them with checksums that do not fit. Returns what is found, and
-    the last words of the device's messages."""
+    """Checks and decodes mutants as the CPU does, and checks them before they are sealed too. Returns the statuses, and
+    the last parts of the device's messages."""
     make, dtype, _, _ = hostile.CASES[name]
     data, info = good_archive(context, name)
     nbytes = make(dtype).nbytes
@@ -148,7 +148,7 @@ def run(context: Context, name: str, count: int, seed: int) -> tuple[set[Status]
 
 
 def test_damaged_archives(simt: Library, reused: Context) -> None:
-    """The checks of the kernels are all reached: every sort of damage has its message."""
+    """Every check of the kernels is reached: every sort of damage has its message."""
     messages = set[str]()
     for name in NAMES:
         found, of_device = run(reused, name, 60, 1)
@@ -191,7 +191,7 @@ def test_a_code_out_of_range_where_a_value_is_missing(
 
 
 def with_payload(data: bytes, info: Info, tile: int, payload: list[int]) -> bytes:
-    """The archive with another payload for a tile, and all that says how long it is."""
+    """The archive with another payload for a tile, and the lengths that go with it."""
     at, words = tiles(data, info)[tile]
     mutant = bytearray(data)
     mutant[at : at + 4 * words] = struct.pack(f"<{len(payload)}I", *payload)
@@ -204,7 +204,7 @@ def with_payload(data: bytes, info: Info, tile: int, payload: list[int]) -> byte
 
 
 def first_payload(data: bytes, info: Info, wanted: Callable[[int], bool]) -> tuple[int, list[int]]:
-    """Number and words of the first coded tile of a sort."""
+    """Number and payload of the first coded tile whose header `wanted` accepts."""
     for number, (at, words) in enumerate(tiles(data, info)):
         payload = list(struct.unpack_from(f"<{words}I", data, at))
         if v1.is_coded(payload[0]) and wanted(payload[0]):
@@ -214,7 +214,7 @@ def first_payload(data: bytes, info: Info, wanted: Callable[[int], bool]) -> tup
 
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_lengths_of_substreams_in_too_many_bits(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """They say what is so, in fields of up to 13 bits, which is allowed, or of more, which is not."""
+    """The lengths are right, in fields of up to 13 bits, which is allowed, or of more, which is not."""
     x = support.smooth((8, 16, 32), dtype)
     data = reused.compress(x, 1e-2 if dtype == support.F32 else 1e-4, backend=CPU)  # neither masks nor outliers
     info = reused.info_of(data)
@@ -268,7 +268,7 @@ def test_masks_that_leave_nothing(simt: Library, reused: Context, dtype: np.dtyp
 def test_every_predictor_in_every_shape(
     simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]
 ) -> None:
-    """Any is legal in a tile of any shape, though no engine would choose it; with and without a mask."""
+    """Each is legal in a tile of any shape, even if no engine would choose it; with and without a mask."""
     sparse = np.where(support.integers(math.prod(shape), 0, 25) == 0, 3, 0).astype(dtype).reshape(shape)
     for x in (support.smooth(shape, dtype), sparse):
         data = reused.compress(x, 1e-1, backend=CPU)
@@ -287,7 +287,7 @@ def test_every_predictor_in_every_shape(
 
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_tile_headers_that_are_not_legal(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """In one field each, of tiles that could be decoded all the same. Both engines have the check from v1.hpp."""
+    """Wrong in one field each, in tiles that could be decoded all the same. Both engines use the check in v1.hpp."""
     x = support.integers(16 * 16 * 32, -9, 10).astype(dtype).reshape(16, 16, 32)
     x[8:] = 1
     data = reused.compress(x, 0.25, backend=CPU)
@@ -343,7 +343,7 @@ def test_the_first_bad_tile_is_named(simt: Library, reused: Context) -> None:
 
 
 def test_entries_of_the_index_that_no_tile_has(simt: Library, reused: Context) -> None:
-    """Too long, or 0, where the sum of all fits: nothing of such an index is followed."""
+    """Too long, or 0, though the sum of all is right: no entry of such an index is followed."""
     x = KINDS["raw_tiles"].make((32, 64, 64), support.F32)
     data = reused.compress(x, 0.1, backend=CPU)
     info = reused.info_of(data)
@@ -367,7 +367,7 @@ def test_entries_of_the_index_that_no_tile_has(simt: Library, reused: Context) -
 
 
 def test_damage_in_a_batch(simt: Library, context: Context) -> None:
-    """Where the field goes through in parts, each part's tiles and words are checked."""
+    """If the field is processed in parts, the tiles and words of each part are checked."""
     x = support.smooth((64, 40, 50), support.F32)
     data = context.compress(x, 1e-2, backend=CPU)
     info = context.info_of(data)
@@ -403,7 +403,7 @@ def test_damage_in_a_batch(simt: Library, context: Context) -> None:
 
 
 def nearly_legal(header: int) -> int:
-    """What may be the tile header of a coded tile with short substreams."""
+    """Makes any word look like the header of a coded tile with short substreams."""
     header = v1.RESERVED.put(v1.KIND.put(header, v1.CODED), 0)
     for bits, some in ((v1.PREDICTOR, 7), (v1.WIDTH, 12), (v1.BASE, 7)):
         header = bits.put(header, bits.of(header) & some)

@@ -1,4 +1,4 @@
-"""The CUDA engine writes the archives of the CPU's, byte for byte, and reads from them the same values."""
+"""The CUDA engine writes the CPU engine's archives, byte for byte, and reads the same values from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tupl
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
 
 
-#: What a kind is there for: what has to be true of an archive of it, and of its tile headers (of version 1).
+#: What each kind is for: a condition on its archive and on the tile headers (of version 1).
 REACHED = {
     "smooth": lambda info, all_: info.kind == 1 and set(map(v1.PREDICTOR.of, all_)) & {1, 2, 3},
     "noise": lambda info, all_: info.kind == 1,
@@ -101,17 +101,17 @@ def test_every_predictor_is_reached(simt: Library, reused: Context, dtype: np.dt
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_codes_beyond_the_sample(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """Where only some tiles are counted, others have symbols that the codebook does not: they are escaped."""
+    """Only some tiles are counted; symbols of others that the codebook lacks are escaped."""
     x = support.smooth((40, 200, 200), dtype) * dtype.type(1e-3)
     x[20:22] *= 2000
     x[30, ::3] = np.nan
     archive = check_identity(reused, x, 1e-3)
-    assert reused.info_of(archive).n_tiles > 128  # a sample
+    assert reused.info_of(archive).n_tiles > 128  # so only a sample is counted
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_codebook_of_one_symbol(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """All codes of the one group that is coded are the same, and this alphabet has no escapes."""
+    """All codes of the only coded group are the same, and this alphabet has no escapes."""
     x = np.clip(np.arange(4096) - 63, 0, 64).astype(dtype)
     archive = check_identity(reused, x, 0.25, bins=128)
     info = reused.info_of(archive)
@@ -123,7 +123,7 @@ def test_a_codebook_of_one_symbol(simt: Library, reused: Context, dtype: np.dtyp
 @pytest.mark.parametrize("symbols", [2, 3, 63, 66, 400, 3000])
 @pytest.mark.parametrize("counts", ["equal", "doubling", "steep"])
 def test_codebooks(simt: Library, reused: Context, counts: str, symbols: int, bins: int) -> None:
-    """Many weights that are the same, and weights whose codewords would be longer than the limit."""
+    """Many equal weights, and weights whose codewords would be longer than the limit."""
     random = np.random.default_rng(symbols)
     codes = random.permutation(np.arange(symbols) - symbols // 2)
     order = np.arange(symbols)
@@ -134,7 +134,7 @@ def test_codebooks(simt: Library, reused: Context, counts: str, symbols: int, bi
 
 
 def zeros_in_cubes(cubes: int, dtype: np.dtype) -> NDArray:
-    """One tile, clipped to rows of odd length, whose codes are zero in so many subgroups (2x2x2) and nowhere else."""
+    """One tile, clipped to rows of odd length, whose codes are zero in `cubes` subgroups (2x2x2) and nowhere else."""
     x = np.where(support.integers(8 * 16 * 31, 0, 2) == 0, 1, -1).astype(dtype).reshape(8, 16, 31)
     places = [(z, y, 4 * i + y % 4) for y in range(0, 16, 2) for z in range(0, 8, 2) for i in range(7)]
     for z, y, begin in places[:cubes]:
@@ -144,7 +144,7 @@ def zeros_in_cubes(cubes: int, dtype: np.dtype) -> NDArray:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fine_masks_are_tried_where_zeros_are_adjacent(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """In more than half as many pairs as there are subgroups. What lies behind the tile's last value does not count."""
+    """If more pairs are zero than half the number of subgroups. Places after the last value do not count."""
     for cubes, fine in ((127, 0), (128, 0), (129, 1)):  # of 512, each with two pairs at even positions
         archive = check_identity(reused, zeros_in_cubes(cubes, dtype), 0.5)
         ((_, header),) = formats.tile_headers(archive)
@@ -153,7 +153,7 @@ def test_fine_masks_are_tried_where_zeros_are_adjacent(simt: Library, reused: Co
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_masks_of_squares_clipped_along_y(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """In the last row of subgroups, which may be outside by half, some are coded."""
+    """Some subgroups of the last row are coded; half of that row may lie outside."""
     for rows in range(1, 8):
         x = np.zeros((64 + rows, 64), dtype)
         x[64:, 8:32:5] = support.integers(rows * 5, 1, 100).reshape(rows, 5)
@@ -182,13 +182,13 @@ def subgroup_of(rank: int) -> tuple[int, ...]:
 
 
 def zero_pairs(x: NDArray) -> int:
-    """Of neighbours in tile order, from the first value on."""
+    """Pairs of neighbours in tile order, counted from the first value, that are both zero."""
     zero = x.reshape(-1)[: x.size // 2 * 2].reshape(-1, 2) == 0
     return int(np.count_nonzero(zero.all(1)))
 
 
 def with_zeros(shape: tuple[int, ...], dtype: np.dtype, subgroups: int, pairs: int, seed: int) -> NDArray:
-    """One tile, whose values are its codes, with so many zero subgroups and at least so many pairs of zeros."""
+    """One tile, whose values are its codes, with this many zero subgroups and at least this many pairs of zeros."""
     n, edges = math.prod(shape), subgroup_of(len(shape))
     magnitude = support.integers(n, 3, 9, seed) * (support.integers(n, 0, 2, seed + 1) * 2 - 1)
     x = magnitude.astype(dtype).reshape(shape)
@@ -221,9 +221,9 @@ def with_zeros(shape: tuple[int, ...], dtype: np.dtype, subgroups: int, pairs: i
 def test_pairs_of_zeros_in_rows_of_odd_length(
     simt: Library, reused: Context, dtype: np.dtype, field: tuple[int, ...], shape: tuple[int, ...], subgroups: int
 ) -> None:
-    """They decide whether a fine mask is tried: in rows of odd length subgroups may be zero and their pairs too few.
+    """They decide whether a fine mask is tried: in rows of odd length, subgroups may be zero but their pairs too few.
 
-    In a tile of its own shape, and in the last one of a field, which is clipped.
+    In a field of one tile, and in the last, clipped tile of a larger field.
     """
     for seed in range(0, 40, 10):
         for pairs in (256, 257):
@@ -257,7 +257,7 @@ def test_pairs_of_zeros_in_a_line_of_odd_length(simt: Library, reused: Context, 
 @pytest.mark.parametrize("shape", [(4096,), (64, 64), (8, 16, 32), (16, 16, 16)], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_fine_mask_must_pay(simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Of 64 groups and 512 subgroups, it takes 576 bits, and 8 values are not coded in each subgroup."""
+    """For 64 groups and 512 subgroups it takes 576 bits, and every zero subgroup saves coding 8 values."""
     for subgroups in (71, 72, 73):
         x = with_zeros(shape, dtype, subgroups, 0, 5)
         archive = check_identity(reused, x, 0.5)
@@ -279,7 +279,7 @@ def test_fills_of_every_sort(simt: Library, reused: Context, dtype: np.dtype, fi
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_lies_outside_a_tile_is_not_missing(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """Where zeros are, and a clipped tile has none but has values that no code stands for."""
+    """Zeros lie there, which are the fill value here; a clipped tile has none, but values that no code stands for."""
     for shape in ((5000,), (70, 130), (9, 17, 33)):
         x = KINDS["ties"].make(shape, dtype)
         archive = check_identity(reused, x, 0.1, fill=0.0)
@@ -291,7 +291,7 @@ def test_what_lies_outside_a_tile_is_not_missing(simt: Library, reused: Context,
 @pytest.mark.quick("all")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_values_at_the_limit_of_the_quanta(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    """The largest that are quantised; those just beyond are stored as they are."""
+    """The largest values that are quantised; those just beyond are stored as they are."""
     limit = dtype.type(2.0 ** (22 if dtype.itemsize == 4 else 51))
     for shape in ((4096,), (70, 130), (8, 16, 32), (9, 17, 33), (2, 3, 10, 12)):
         x = support.smooth(shape, dtype)
@@ -320,7 +320,7 @@ some_bins = st.sampled_from([64, 64, 128, 1024, 8192])
 
 @st.composite
 def patched_fields(draw: st.DrawFn) -> NDArray:
-    """A field of one kind with boxes of others, in any shape of some tiles."""
+    """Zeros with boxes of several kinds, in any shape of a few tiles."""
     dtype = draw(dtypes)
     shape = draw(st.sampled_from([(draw(st.integers(1, 9000)),), draw(shapes), (20, 40, 50), (100, 90)]))
     x = np.zeros(shape, dtype)

@@ -1,4 +1,4 @@
-"""Bounds relative to every value: a device takes the logarithms that the CPU takes, and gives back the same values."""
+"""Pointwise relative bounds: a device takes the same logarithms as the CPU, and returns the same values."""
 
 from __future__ import annotations
 

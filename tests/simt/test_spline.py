@@ -1,5 +1,5 @@
-"""The spline codec on a device: the same archives and values as the CPU's. What the codec chooses, or "auto", follows
-from boxes of the field, and only these are copied for it."""
+"""The spline codec on a device: the same archives and values as on the CPU. The codec, and "auto", choose by boxes of
+the field, and only these are copied to the host for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_kinds_and_shapes(
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor=predictor)
 
 
-#: Of one to three active axes, with lattices of several units, and such as are thin along some axes or cut into long
+#: One to three active axes, with lattices of several units; and shapes that are thin along some axes or cut into long
 #: tiles.
 LARGE = [(300_001,), (257, 1000), (70, 50, 99), (9, 17, 33, 40), (80, 5, 5, 60)]
 THIN = [(2, 5000), (3, 3, 3000), (3000, 3, 3), (2, 2, 2, 700), (600, 2, 2, 2), (70, 2, 65), (65, 70, 2), (4097, 1, 2)]
@@ -43,7 +43,7 @@ THIN = [(2, 5000), (3, 3, 3000), (3000, 3, 3), (2, 2, 2, 700), (600, 2, 2, 2), (
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """The same from boxes of a field on the device, with several of them, and with holes in the field."""
+    """Boxes of a field on the device lead to the same choices, with several boxes and with holes in the field."""
     for rough in range(len(shape)):
         x = spline_kinds.layers(shape, dtype, [rough] if len(shape) > 1 else [])
         x[..., shape[-1] // 3 : shape[-1] // 2] = 1e20
@@ -54,7 +54,7 @@ def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: 
 
 @pytest.mark.parametrize("at", [0, -1])
 def test_zeros_of_either_sign(reused: Context, at: int) -> None:
-    """The field is looked at on the host, in pieces."""
+    """The range is found in parts; a -0 at either end of the field must not make it differ from the CPU's."""
     x = np.zeros((17, 250, 251), F32)
     x[0, 0, 7] = np.nan
     check_identity(reused, x, 1e-2, REL, predictor="spline")
@@ -63,7 +63,7 @@ def test_zeros_of_either_sign(reused: Context, at: int) -> None:
 
 
 def test_kernels_work(simt: Library, context: Context) -> None:
-    """A field does not leave the device: the host decodes, at most, what is in unit 0."""
+    """A field does not leave the device: the host decodes unit 0 at most."""
     for x in (spline_kinds.waves((70, 50, 99), F32), spline_kinds.waves((5, 9, 5), F32)):
         archive, is_large = cpu_archive(context, x, 1e-3, predictor="spline"), x.size > 4096
         with (
@@ -92,8 +92,8 @@ def test_thin_fields(simt: Library, reused: Context, name: str, shape: tuple[int
 
 
 def test_lattices_for_which_a_device_has_too_little_shared_memory(simt: Library, reused: Context) -> None:
-    """Such a field goes through the host. Where a lattice is one value wide, contexts need more than values do."""
-    simt.c.simt_set_shared_limit(99 << 10)  # of many cards for graphics
+    """Such a field goes through the host. In a lattice one value wide, contexts need more memory than values do."""
+    simt.c.simt_set_shared_limit(99 << 10)  # as on many graphics cards
     x = support.integers(5000, -100, 100, 3)[:, None] + np.linspace(0, 1, 16) ** 2
     simt.clear()
     archive = check_identity(reused, x, 1e-3, predictor="spline")
@@ -106,7 +106,7 @@ def test_lattices_for_which_a_device_has_too_little_shared_memory(simt: Library,
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(9000,), (90, 131), (20, 33, 40)], ids=str)
 def test_values_that_are_no_codes(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Special and verbatim ones, finite and not, and codes of all sizes, in every lattice."""
+    """Special and verbatim values, finite and not, and codes of all sizes, in every lattice."""
     kinds = support.integers(math.prod(shape), 0, 40, 5).reshape(shape)
     x = support.smooth(shape, dtype)
     for kind, value in enumerate((np.nan, np.inf, -np.inf, 1e30, 40, -90, 500, -7000)):
@@ -120,7 +120,7 @@ def test_values_that_are_no_codes(simt: Library, reused: Context, shape: tuple[i
 def test_memory_that_is_given_back_in_the_middle_of_a_call(
     simt: Library, context: Context, nth: int, archive: str
 ) -> None:
-    """Where there is too little for all. (The emulator reports what is freed before it can have been allocated.)"""
+    """If there is too little memory for all. (The emulator reports memory freed before it can have been allocated.)"""
     x = spline_kinds.waves((40, 50, 60), F32)
     data = cpu_archive(context, x, 1e-3, predictor="spline")
     decoded = context.decompress(data, x.nbytes, backend=CPU)
@@ -160,7 +160,7 @@ def test_schedules(simt: Library, reused: Context, dtype: np.dtype, schedule: tu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("around", [-(2**15), 2**15, -(2**16), 2**16], ids=str)
 def test_codes_around_limits_of_words(simt: Library, reused: Context, around: int, dtype: np.dtype) -> None:
-    """Codes are words of 16 bits between kernels, of which some stand for what is no such code."""
+    """Between kernels, codes are 16-bit words, some of which stand for values without such a code."""
     x = np.zeros(9000, dtype)
     x[101::20] = np.arange(x[101::20].size) % 16 + around - 8
     data = check_identity(reused, x, 0.5, predictor="spline")
@@ -170,7 +170,7 @@ def test_codes_around_limits_of_words(simt: Library, reused: Context, around: in
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(9000,), (90, 131), (20, 33, 40)], ids=str)
 def test_damaged_units(simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """With checksums that fit: refused, or taken for the same values, as by the CPU."""
+    """With valid checksums: refused, or decoded to the same values, as by the CPU."""
     x = support.smooth(shape, dtype)
     x.reshape(-1)[::37] = np.inf
     data = cpu_archive(reused, x, 1e-3, predictor="spline")
@@ -183,13 +183,13 @@ def test_damaged_units(simt: Library, reused: Context, shape: tuple[int, ...], d
             mutant[at] ^= 1 << (i + number) % 8
             format_v2.seal(mutant)
             found.add(same_as_cpu(reused, bytes(mutant), x.nbytes, f"byte {at}"))
-            mutant[at] ^= 1  # and with others
+            mutant[at] ^= 1  # and with checksums that no longer fit
             assert same_as_cpu(reused, bytes(mutant), x.nbytes, f"byte {at}, not sealed") == Status.CORRUPT
     assert Status.CORRUPT in found
 
 
 def test_a_code_beyond_the_limit(simt: Library, reused: Context) -> None:
-    """The lowest one that extra bits can say."""
+    """The lowest one that extra bits can express."""
     x = np.zeros(9000, F32)
     x[5001] = 1 - 2**20  # the lowest one that is legal: its extra bits are 1 and then all zeros, but for the last
     data = cpu_archive(reused, x, 0.5, predictor="spline")
@@ -204,17 +204,17 @@ def test_a_code_beyond_the_limit(simt: Library, reused: Context) -> None:
 
 
 def test_a_state_that_is_too_small(simt: Library, reused: Context) -> None:
-    """A unit of one symbol, after which its lane takes a word to be as units end."""
+    """A unit of one symbol, after which its lane reads a word and so reaches the state in which units end."""
     x = np.zeros(8194, F32)
     x[8193] = 3
     data = cpu_archive(reused, x, 0.5, predictor="spline")
     ((begin, end),) = format_v2.parts(data).lattices[-1][1]
-    (state,) = struct.unpack_from("<I", data, begin + 2)  # behind the bits of live tiles
+    (state,) = struct.unpack_from("<I", data, begin + 2)  # after the bits of live tiles
     assert end == begin + 6 == len(data)
     length_at = format_v2.parts(data).lattices[0][0] - 3
     for frequency in range(2, 4096):
         first_slot = state % 4096 - 2**16 % frequency
-        if 2**16 // frequency != state >> 12 or first_slot < 0:  # not the symbol's
+        if 2**16 // frequency != state >> 12 or first_slot < 0:  # not the frequency of the symbol
             continue
         mutant = bytearray(data[: begin + 2] + struct.pack("<IH", first_slot + 1, 0))
         mutant[length_at] += 1  # in words
@@ -230,14 +230,14 @@ def test_tables_are_copied_anew(simt: Library, context: Context) -> None:
 
 
 def test_only_boxes_are_copied_for_a_choice(simt: Library, reused: Context) -> None:
-    """And, if the spline codec compresses, the points of a small lattice and what is counted."""
+    """And, if the spline codec compresses, the points of a small lattice and the counts."""
     for x in (
         support.integers(2_000_000, -(2**20), 2**20).astype(F32).reshape(125, 160, 100),
         spline_kinds.waves((125, 160, 100), F32),
     ):
         before = simt.bytes_to_host
         archive = reused.compress(x, 1e-3, REL, field=DEVICE, archive=DEVICE, predictor="auto")
-        copied = simt.bytes_to_host - before - len(archive)  # compress() fetches that
+        copied = simt.bytes_to_host - before - len(archive)  # compress() fetches the archive
         assert x.nbytes / 200 <= copied <= x.nbytes / 6
         assert archive == cpu_archive(reused, x, 1e-3, REL, predictor="auto")
 
@@ -246,7 +246,7 @@ BOX = np.dtype([("offset", "<u8"), ("edge", "<u4", 4), ("stride", "<u8", 4)])
 
 
 def boxes_of(x: NDArray, n: int) -> tuple[NDArray, list[NDArray]]:
-    """Boxes of any extents and places in a field, and their values."""
+    """Boxes of random extents and places in a field, and their values."""
     boxes, values = np.zeros(n, BOX), []
     chosen = support.integers(n * 8, 0, 2**30, x.size).reshape(n, 4, 2)
     for box, ends in zip(boxes, chosen, strict=True):
@@ -263,7 +263,7 @@ def boxes_of(x: NDArray, n: int) -> tuple[NDArray, list[NDArray]]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(9000,), (70, 131), (20, 33, 40), (7, 9, 11, 13)], ids=str)
 def test_boxes_of_a_field(simt: Library, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """More than blocks that run at once."""
+    """More boxes than blocks that run at once."""
     x = support.random_bits(shape, dtype)
     boxes, values = boxes_of(x, 50)
     found = np.zeros(sum(part.size for part in values), dtype)

@@ -1,4 +1,4 @@
-"""A SLURM for the tests: munged, slurmctld and two slurmd, two nodes by name, on this machine."""
+"""A SLURM for the tests: munged, slurmctld and two slurmd, one per virtual node, on this machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scan
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 PENDING = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED"}
 
-#: What a user's environment has on this machine: mpirun as root, ranks that share cores.
+#: A user's environment on this machine: mpirun as root, ranks that share cores.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
-    "OMPI_MCA_btl": "tcp,self",  # the nodes are one machine, where names of shared memory would clash
+    "OMPI_MCA_btl": "tcp,self",  # both nodes are this machine, where names of shared memory would clash
     "OPENBLAS_NUM_THREADS": "1",
 }
 
@@ -70,7 +70,7 @@ NodeName=two NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 RealM
 PartitionName=test Nodes=one,two Default=YES MaxTime=INFINITE State=UP
 """
 
-#: Devices that are always there stand for the GPUs: SLURM hands out their numbers.
+#: Devices that always exist stand in for GPUs: SLURM hands out their numbers.
 GPUS = "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n"
 
 
@@ -83,8 +83,8 @@ class Job:
     """A job that was submitted.
 
     Attributes:
-        number: SLURM's.
-        folder: where its files go: CUSZ_OUT.
+        number: its ID in SLURM.
+        folder: where its files go (CUSZ_OUT).
     """
 
     number: int
@@ -92,12 +92,12 @@ class Job:
 
     @property
     def output(self) -> str:
-        """What its scripts printed so far, of all tasks of an array."""
+        """What its scripts have printed so far, in all tasks of an array."""
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.out")))
 
 
 class Cluster:
-    """Two nodes with four CPUs and two "GPUs" each, which exist in SLURM's configuration alone."""
+    """Two nodes with four CPUs and two "GPUs" each, which exist only in SLURM's configuration."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,14 +112,14 @@ class Cluster:
         self.environment |= {"CUSZ_ROOT": str(ROOT), "CUSZ_VENV": sys.prefix, "TMPDIR": str(folder / "tmp")}
 
     def start(self) -> None:
-        """Raises NoSlurmError where a daemon ends by itself, or the nodes do not come up."""
+        """Starts the daemons. Raises NoSlurmError if one ends by itself or the nodes do not come up."""
         import pwd
 
         for name in ("state", "tmp", *(f"{kind}-{node}" for kind in ("spool", "tmp") for node in NODES)):
             (self.folder / name).mkdir()
         (self.folder / "munge.key").write_bytes(secrets.token_bytes(1024))
         (self.folder / "munge.key").chmod(0o400)
-        self.folder.chmod(0o755)  # munged's clients come by its socket
+        self.folder.chmod(0o755)  # munged's clients need access to its socket
         with contextlib.ExitStack() as stack:
             sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
             for free in sockets:
@@ -127,7 +127,7 @@ class Cluster:
             ports = [free.getsockname()[1] for free in sockets]
         host = os.uname().nodename.split(".")[0]
         user = pwd.getpwuid(os.geteuid()).pw_name
-        # Open MPI names shared memory after the job's number, and another such cluster may be on this machine.
+        # Open MPI names shared memory after the job ID, and another such cluster may run on this machine.
         first = 1 + secrets.randbelow(60_000_000)
         text = CONFIGURATION.format(host=host, ports=ports, user=user, folder=self.folder, first=first)
         (self.folder / "slurm.conf").write_text(text)
@@ -145,7 +145,7 @@ class Cluster:
         self._wait(self._is_idle, 20, "the nodes do not come up")
 
     def submit(self, script: str | Path, folder: Path, *options: str, **variables: object) -> Job:
-        """sbatch of a script, by its name in scripts/slurm or its path, with environment variables besides."""
+        """Submits a script, given by its name in scripts/slurm or its path, with additional environment variables."""
         folder.mkdir(exist_ok=True)
         values = {name: str(value) for name, value in {"CUSZ_OUT": folder, **variables}.items()}
         path = ROOT / "scripts" / "slurm" / f"{script}.sbatch" if isinstance(script, str) else script
@@ -161,7 +161,7 @@ class Cluster:
         return re.findall(r"\bJobState=(\w+)", done.stdout)
 
     def wait(self, job: Job, state: str = "COMPLETED", timeout: float = 120) -> None:
-        """Until the job is in this state; fails the test where it ends in another, or not in time."""
+        """Waits until the job has ended in this state; fails the test if it ends in another, or not in time."""
         until = time.monotonic() + timeout
         while not PENDING.isdisjoint(states := self.states(job)):
             if time.monotonic() > until:
@@ -172,7 +172,7 @@ class Cluster:
             pytest.fail(f"job {job.number} is {states}, not {state}:\n{job.output[-5000:]}")
 
     def wait_for_output(self, job: Job, pattern: str, timeout: float = 120) -> None:
-        """Until a running job has printed this, a regular expression over lines."""
+        """Waits until a running job has printed a match of this regular expression, in which "." matches newlines."""
         until = time.monotonic() + timeout
         while re.search(pattern, job.output, re.DOTALL) is None:
             if time.monotonic() > until or not set(self.states(job)) <= PENDING:
@@ -181,9 +181,9 @@ class Cluster:
             time.sleep(0.02)
 
     def requeue(self, job: Job) -> None:
-        """Stops a running job, and has it start again, after seconds and not SLURM's two minutes.
+        """Stops a running job and starts it again after seconds instead of SLURM's two minutes.
 
-        (Not at once: within a second slurmd takes the new job's credential for the one that was revoked.)
+        (Not at once, because within a second slurmd takes the new job's credential for the revoked one.)
         """
         self.control("scontrol", "requeue", str(job.number))
         until = time.monotonic() + 30
@@ -197,7 +197,7 @@ class Cluster:
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
 
     def stop(self) -> None:
-        """Ends what was started, jobs included, and waits for it."""
+        """Ends everything that was started, jobs included, and waits for it."""
         if len(self.daemons) > 1:
             self._command("scancel", "--signal=KILL", "--full", "--state=RUNNING")
         for daemon in reversed(self.daemons):
@@ -208,7 +208,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        # slurmd leaves its children to themselves. All have the path of this configuration in their environment.
+        # slurmd does not end its children. All have the path of this configuration in their environment.
         for _ in range(100):
             left = self._processes()
             for process in left:
@@ -224,7 +224,7 @@ class Cluster:
     def _start(self, *command: object) -> None:
         words = [str(word) for word in command]
         self.logs.append(self.folder / f"{words[0]}-{len(self.daemons)}.out")
-        if shutil.which("setpriv", path=SEARCH) is not None:  # where pytest is killed, its daemons end as well
+        if shutil.which("setpriv", path=SEARCH) is not None:  # so that daemons end if pytest is killed
             words[:0] = ["setpriv", "--pdeathsig", "TERM"]
         with self.logs[-1].open("wb") as out:
             daemon = subprocess.Popen(
@@ -267,11 +267,11 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A SLURM of its own, which ends with the tests."""
+    """A private SLURM, which ends with the tests."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=SEARCH) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} (scripts/setup --with-slurm)")
-    folder = Path(tempfile.mkdtemp(prefix="cusz-slurm-", dir="/tmp"))  # short: paths of sockets have a limit
+    folder = Path(tempfile.mkdtemp(prefix="cusz-slurm-", dir="/tmp"))  # short, because socket paths are limited
     cluster = Cluster(folder)
     try:
         try:

@@ -1,6 +1,6 @@
-"""The job scripts of scripts/slurm, run by a real SLURM: jobs complete, and what they wrote is what it should be.
+"""The job scripts of scripts/slurm, run by a real SLURM: jobs complete, and what they write is correct.
 
-The fields are computed once more, by one rank and without SLURM; apps/gray_scott.py gives the same bits whatever the
+Expected fields are computed again by one rank without SLURM, because apps/gray_scott.py gives the same bits for any
 number of ranks.
 """
 
@@ -32,7 +32,7 @@ NUMBERS = [5, 10, 15, 20]
 SMALL = {"CUSZ_SIZE": SIZE, "CUSZ_STEPS": STEPS, "CUSZ_INTERVAL": INTERVAL, "CUSZ_EB": EB}
 LAUNCHERS = ("srun", "mpirun")
 
-Fields = dict[tuple[int, str], np.ndarray]  # by number of the step and variable
+Fields = dict[tuple[int, str], np.ndarray]  # by step number and variable
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def small(truth: Callable[[int, int], Fields]) -> Fields:
 
 
 def check_fields(path: Path, wanted: Fields, eb: float) -> int:
-    """Every value of a run against the true ones; returns how many blocks U has."""
+    """Checks every value of a run against the true ones; returns how many blocks U has."""
     with cusz_operator.Reader(path) as run:
         numbers = [int(step.read("step")[0]) for step in run]
         assert numbers == sorted({number for number, _ in wanted})
@@ -98,7 +98,7 @@ def test_several_nodes(cluster: Any, small: Fields, tmp_path: Path, launcher: st
 
 @pytest.mark.full
 def test_stopped_job_continues(cluster: Any, truth: Callable[[int, int], Fields], tmp_path: Path) -> None:
-    """When it is requeued, and when it is submitted again: with the bits of a run that was never stopped."""
+    """When it is requeued or submitted again, with the same bits as a run that was never stopped."""
     interval = 20
     values = {**SMALL, "CUSZ_INTERVAL": interval, "CUSZ_EB": 0}
     long = {**values, "CUSZ_STEPS": 20000}
@@ -113,7 +113,7 @@ def test_stopped_job_continues(cluster: Any, truth: Callable[[int, int], Fields]
 
     written = [int(number) for number in re.findall(r"^step (\d+) of", job.output, re.MULTILINE)]
     assert written[:2] == [20, 40]
-    assert written == sorted(set(written))  # it did not begin anew
+    assert written == sorted(set(written))  # it did not start over
     job = cluster.submit(
         "several_nodes", job.folder, "--ntasks-per-node=1", **{**values, "CUSZ_STEPS": last + interval}
     )
@@ -159,7 +159,7 @@ def test_array_over_bounds(cluster: Any, small: Fields, tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("launcher", "nodes"), [("srun", 2), ("mpirun", 1)])
 def test_coupled(cluster: Any, small: Fields, tmp_path: Path, launcher: str, nodes: int) -> None:
-    """The monitor's figures are those of the true fields, within what the bound allows."""
+    """The monitor's figures match the true fields to within the bound."""
     numbers = (10, 20)
     values = {**SMALL, "CUSZ_INTERVAL": 10, "CUSZ_MONITOR_RANKS": 2, "CUSZ_LAUNCH": launcher}
     job = cluster.submit("coupled", tmp_path / "run", f"--nodes={nodes}", "--ntasks=4", **values)
@@ -177,7 +177,7 @@ def test_coupled(cluster: Any, small: Fields, tmp_path: Path, launcher: str, nod
 
 @pytest.mark.full
 def test_coupled_job_fails_where_one_side_does(cluster: Any, tmp_path: Path) -> None:
-    """And does not wait for ever: here the simulation refuses its options, and the monitor waits for its stream."""
+    """It does not wait for ever: here the simulation refuses its options, while the monitor waits for its stream."""
     job = cluster.submit("coupled", tmp_path / "run", "--ntasks=2", CUSZ_MONITOR_RANKS=1, **{**SMALL, "CUSZ_EB": -1})
     cluster.wait(job, "FAILED")
     assert "gray_scott: argument --eb" in job.output
@@ -186,7 +186,7 @@ def test_coupled_job_fails_where_one_side_does(cluster: Any, tmp_path: Path) -> 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_program_with_a_configuration_file(cluster: Any, tmp_path: Path, launcher: str) -> None:
-    """README's job, with a program in C++ that does not know the operator."""
+    """The job of the README, with a C++ program that does not know the operator."""
     program = ROOT / "build" / "release" / "apps" / "heat_xml"
     if not program.is_file():
         pytest.skip(f"{program} is missing: scripts/setup compiles it")
@@ -209,7 +209,7 @@ export SLURM_PMIX_FENCE=ring
 @pytest.mark.full
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_no_rank_leaves_mpi_init_before_all_are_in_it(cluster: Any, tmp_path: Path, launcher: str) -> None:
-    """Where one does and sends, Open MPI crashes in a rank that is late: so it was with srun over several nodes."""
+    """If one leaves early and sends, Open MPI crashes in a rank that is late, as srun over several nodes can cause."""
     late = support.library_of(Path(__file__).parent / "late.c", tmp_path)
     program = r"""
 import mpi4py.MPI, sys, time
@@ -234,7 +234,7 @@ launch 4 env LD_PRELOAD={late} python {tmp_path}/out.py
 
 @pytest.mark.full
 def test_ranks_get_what_a_job_sets(cluster: Any, tmp_path: Path) -> None:
-    """Also of a job that is not given the environment of its submission."""
+    """Even if the job is not given the environment of its submission."""
     (tmp_path / "job.sh").write_text("""#!/bin/bash
 #SBATCH --ntasks=2 --cpus-per-task=2
 set -euo pipefail
@@ -256,12 +256,12 @@ def test_launcher_that_does_not_fit_the_mpi(cluster: Any, tmp_path: Path) -> Non
 
 
 def script(name: str, *options: object) -> subprocess.CompletedProcess[str]:
-    """A program of scripts/slurm as a single rank."""
+    """Runs a program of scripts/slurm on a single rank."""
     return support.run([sys.executable, ROOT / "scripts" / "slurm" / name, *options], status=None)
 
 
 def load(name: str) -> Any:
-    """A program of scripts/slurm as a module."""
+    """Imports a program of scripts/slurm as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / "slurm" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -271,7 +271,7 @@ def load(name: str) -> Any:
 
 
 def test_the_environment_of_jobs(tmp_path: Path) -> None:
-    """Where a site or user submits with --export=NONE, and where SLURM_NTASKS is set only if --ntasks was given."""
+    """When a site or user submits with --export=NONE; SLURM sets SLURM_NTASKS only if --ntasks was given."""
     job = {"SLURM_JOB_NUM_NODES": "3", "SLURM_NTASKS_PER_NODE": "4", "SLURM_EXPORT_ENV": "NONE"}
     own = {"CUSZ_ROOT": str(ROOT), "CUSZ_VENV": sys.prefix, "CUSZ_OUT": str(tmp_path / "out")}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
@@ -327,7 +327,7 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
     assert all("values are not finite" in line for line in found)
 
     assert problems(write("gap.bp", (10, 15), field)) == ["it holds the steps [10, 15], not [10, 20]"]
-    assert problems(write("extended.bp", (10, 12, 20), field)) == []  # 12: the last one, before it was extended
+    assert problems(write("extended.bp", (10, 12, 20), field)) == []  # 12: the last step before the run was extended
     with cusz_operator.Reader(tmp_path / "nan.bp") as run:
         assert module.problems(run, [10, 20], EB, allow_nan=True) == []
 
@@ -340,7 +340,7 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_check_wants_an_absolute_bound(tmp_path: Path) -> None:
-    """Of a bound relative to every value it says that it cannot tell, instead of nothing."""
+    """For a bound relative to every value, it says that it cannot tell, rather than nothing."""
     fields = {"U": np.linspace(1, 2, 4096, dtype=np.float32), "step": 10}
     support.write_run(tmp_path / "run.bp", fields, eb=0.5, mode="pw_rel")
     done = script("check.py", tmp_path / "run.bp", "--steps", 10, "--interval", 10, "--eb", EB)

@@ -1,4 +1,4 @@
-"""The codec "cusz" of numcodecs, and with it format 2 of Zarr."""
+"""The codec "cusz" of numcodecs, and format 2 of Zarr with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def field(shape: tuple[int, ...], dtype: np.dtype) -> NDArray[Any]:
 def test_what_is_decoded_lies_in_memory_as_what_was_encoded(
     shape: tuple[int, ...], dtype: np.dtype, order: Any
 ) -> None:
-    """numcodecs has buffers in mind: shape and order are the caller's to know."""
+    """numcodecs deals with buffers: the caller has to know shape and order."""
     x = np.array(field(shape, dtype), order=order)
     archive = Cusz(EB).encode(x)
     y = Cusz(EB).decode(archive)
@@ -159,7 +159,7 @@ def test_refused_parameters() -> None:
 
 
 def create(folder: Path, x: NDArray[Any], compressor: Any, **options: Any) -> Any:
-    """An array of format 2 that holds `x`, by zarr 2 or 3."""
+    """An array of format 2 that holds `x`, made by zarr 2 or 3."""
     options = {"chunks": (9, 16, 25)[: x.ndim], "compressor": compressor, "zarr_format": 2, **options}
     if zarr.__version__.startswith("2."):
         del options["zarr_format"]

@@ -1,4 +1,4 @@
-"""xarray's to_zarr and dask's arrays with the codecs of both formats of Zarr."""
+"""xarray's to_zarr and dask's arrays with the codecs of both Zarr formats."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def test_dask_writes_and_reads_chunks_in_several_threads(
     for path in names:
         place = tuple(map(int, path.name.split("."))) if zarr_format == 2 else tuple(map(int, path.parts[-3:]))
         box = tuple(slice(i * n, (i + 1) * n) for i, n in zip(place, (16, 32, 40), strict=True))
-        assert path.read_bytes() == cusz.compress(field[box], EB)  # whatever the threads
+        assert path.read_bytes() == cusz.compress(field[box], EB)  # with any number of threads
 
 
 def test_packed_variables_are_refused(tmp_path: Path) -> None:
-    """xarray makes integers of them before the codec sees them."""
+    """xarray converts them to integers before the codec sees them."""
     encoding = {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -1, "serializer": CuszCodec(EB), "compressors": None}
     with pytest.raises(cusz.UnsupportedError, match="cusz is for float32 and float64; the array has dtype int16"):
         dataset().to_zarr(tmp_path / "run.zarr", zarr_format=3, encoding={"U": encoding}, consolidated=False)
@@ -113,7 +113,7 @@ def test_packed_variables_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["the codec", "the array"])
 def test_a_relative_bound_beside_a_fill_value(tmp_path: Path, by: str) -> None:
-    """xarray's _FillValue is an attribute that the codec does not see: it has to be told."""
+    """The codec does not see xarray's _FillValue, which is an attribute: it has to be told."""
     data = dataset()
     data["U"][:, :5] = np.nan
     codec = CuszCodec(EB, "rel", fill=1e20) if by == "the codec" else CuszCodec(EB, "rel")

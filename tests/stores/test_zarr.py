@@ -89,7 +89,7 @@ def test_by_codecs_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [">f4", ">f8"])
 def test_the_byte_order_in_memory_does_not_matter(name: str) -> None:
-    """Format 3 keeps it with a codec for bytes only."""
+    """In format 3, only codecs for bytes store the byte order."""
     store = zarr.storage.MemoryStore()
     create(store, X.astype(name), CuszCodec(EB))
     assert not support.violations(X.astype(np.dtype(name).newbyteorder("=")), zarr.open_array(store)[...], EB)
@@ -140,7 +140,7 @@ def test_the_configuration_survives_the_metadata(tmp_path: Path, codec: CuszCode
 
 
 def test_a_configuration_without_a_predictor_is_of_a_release_whose_default_was_lorenzo() -> None:
-    """What has been created keeps what it was created with: docs/guides/hdf5.md, "Data that grow within chunks"."""
+    """Existing arrays keep what they were created with: docs/guides/hdf5.md, "Data that grow within chunks"."""
     kept = CuszCodec.from_dict({"name": "cusz", "configuration": {"eb": 1e-3, "mode": "abs"}})
     assert kept == CuszCodec(1e-3, predictor="lorenzo")
     for codec in (kept, CuszCodec(1e-3), CuszCodec(1e-3, predictor="spline")):

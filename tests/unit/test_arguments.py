@@ -1,4 +1,4 @@
-"""What is refused, as what, and with which words: the value, the limit, the remedy."""
+"""What is refused, by which error, and with which words: the value, the limit, the remedy."""
 
 import array
 import mmap
@@ -52,7 +52,7 @@ def test_refused_fields(x, words):
 
 
 def test_nothing_is_converted_behind_the_callers_back():
-    """What has only `__array__` may read a file, compute a graph or copy: the caller has to ask for it."""
+    """An object with only `__array__` may read a file, compute a graph or copy: the caller has to ask for that."""
 
     class Lazy:
         dtype, shape = X.dtype, X.shape
@@ -85,7 +85,7 @@ def test_tensors_of_pytorch_are_used_in_place():
 
 
 def test_native_byte_order_may_be_written_down(dtype):
-    """numpy's buffers have the format "<f" then, not "f"; Zarr makes such arrays."""
+    """numpy's buffers then have the format "<f" instead of "f"; Zarr makes arrays like that."""
     x = support.smooth((4, 5, 6), dtype)
     written = x.astype(dtype.newbyteorder("<" if sys.byteorder == "little" else ">"))
     assert memoryview(written).format == ("<" if sys.byteorder == "little" else ">") + dtype.char
@@ -269,7 +269,7 @@ def test_boxes_and_levels_must_not_overlap(eb):
     memory = np.zeros(len(made) + 4 * X.size, np.uint8)
     archive = memory[: len(made)]
     archive[:] = np.frombuffer(made, np.uint8)
-    values = memory[len(made) // 8 * 8 - 8 :].view(np.float32)  # from the archive's end on
+    values = memory[len(made) // 8 * 8 - 8 :].view(np.float32)  # overlaps the last bytes of the archive
     box, level = values[:54:2].reshape(3, 3, 3), values[:18].reshape(2, 3, 3)
     for read in (
         lambda: cusz.decompress_box(archive, (0, 0, 0), out=box),

@@ -1,4 +1,4 @@
-"""What programs that tests start get of the tests' own process."""
+"""What programs started by tests inherit from the process of the tests."""
 
 from __future__ import annotations
 

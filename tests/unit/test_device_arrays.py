@@ -1,5 +1,5 @@
 # mypy: disable-error-code="attr-defined, func-returns-value, index"
-"""Arrays on a device, by stand-ins in host memory: what is accepted, refused and passed on, but no device."""
+"""Device arrays, with stand-ins in host memory and without a device: what is accepted, refused and passed on."""
 
 import gc
 import os
@@ -95,7 +95,7 @@ def test_fields_that_are_not_contiguous_are_refused(make, x):
 @pytest.mark.parametrize("x", NOT_CONTIGUOUS)
 def test_a_cupy_array_that_is_not_contiguous_is_copied_once(cupy, x):
     assert cusz.compress(cupy.ndarray(x, 1), 1e-3) == cusz.compress(x, 1e-3)
-    assert cupy.log == [("copy", 1)]  # under the array's device
+    assert cupy.log == [("copy", 1)]  # on the array's device
 
 
 def test_unaligned_fields_are_refused():
@@ -279,7 +279,7 @@ def test_the_capsule_lives_as_long_as_the_call():
 
     class Array(DLPackArray):
         def __dlpack__(self, **options):
-            # Nothing but the capsule holds the memory from here on.
+            # From here on, only the capsule holds the memory.
             memory = X.copy().view(Memory)
             weakref.finalize(memory, freed.append, True)
             self.x = memory
@@ -317,7 +317,7 @@ def test_host_memory_by_dlpack_that_is_refused():
 
     with pytest.raises(cusz.UnsupportedError, match="it has a gradient"):
         cusz.compress(Raises(X, kind=1), 1e-3)
-    array = DLPackArray(X, device_type=1)  # says one thing and gives another
+    array = DLPackArray(X, device_type=1)  # announces one device type and gives another
     with pytest.raises(cusz.UnsupportedError, match="device type 1"):
         cusz.compress(array, 1e-3)
 
@@ -447,10 +447,10 @@ def test_cupys_stream_before_that_of_others(cupy, places):
         other = CudaArray(np.frombuffer(ARCHIVE, np.uint8), stream=77)
         cusz.decompress(other, like=cupy)
         assert places[-1][0] == 4096
-        assert ("synchronize", 77) in cupy.log  # what is pending for the archive is waited for
+        assert ("synchronize", 77) in cupy.log  # waits for work pending on the archive
         cupy.log.clear()
         cusz.decompress(cupy.array(np.frombuffer(ARCHIVE, np.uint8)), out=CudaArray(np.zeros_like(X), version=2))
-        assert not any(entry[0] == "synchronize" for entry in cupy.log)  # it has none
+        assert not any(entry[0] == "synchronize" for entry in cupy.log)  # no stream to wait for
         cusz.compress(DLPackArray(X), 1e-3, device="cuda")
         assert ("synchronize", 0) in cupy.log
 
@@ -788,7 +788,7 @@ def test_the_allocator_takes_from_the_pool(cupy):
     assert (cupy.current_device, cupy.streams[1][-1].ptr) == (0, 0)  # as before
     allocator.release(address)
     assert cupy.live == {}
-    allocator.release(address)  # of what it does not hold: nothing
+    allocator.release(address)  # not held: does nothing
 
     cupy.out_of_memory = True
     assert allocator.allocate(1000) == 0

@@ -1,4 +1,4 @@
-"""What an archive says of itself."""
+"""What an archive says about itself."""
 
 import dataclasses
 import json

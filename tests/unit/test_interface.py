@@ -1,4 +1,4 @@
-"""The C interface as programs see it that were compiled with the header of another version."""
+"""The C interface as seen by programs that were compiled with the header of another version."""
 
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
@@ -46,7 +46,7 @@ class FirstInfo(ctypes.Structure):
 
 
 class Block(ctypes.Structure):
-    """cusz_block, as it was first."""
+    """cusz_block in its first version."""
 
     _fields_ = (
         ("struct_bytes", c_uint32),
@@ -60,7 +60,7 @@ class Block(ctypes.Structure):
 
 
 class FirstLevel(ctypes.Structure):
-    """cusz_level when it was new."""
+    """cusz_level in its first version."""
 
     _fields_ = (
         ("struct_bytes", c_uint32),
@@ -72,7 +72,7 @@ class FirstLevel(ctypes.Structure):
 
 
 class Memory(ctypes.Structure):
-    """A structure with something behind it that nobody may touch, unless a size says that it belongs to it."""
+    """A structure followed by bytes that the library may touch only if struct_bytes includes them."""
 
     def reaches(self, size: int) -> bytes:
         return bytes(self)[size:]
@@ -172,7 +172,7 @@ def test_a_program_of_a_newer_version_compresses_if_it_asks_for_nothing_new(libr
     assert memory.reaches(KNOWN) == bytes(48 + 200 - KNOWN)
     memory.known.eb = 1e-3
     assert compress(library, context, memory) == (OK, cusz.compress(X, 1e-3))
-    for at in range(len(memory.behind)):  # where this library knows something, 99 is not legal
+    for at in range(len(memory.behind)):  # 99 is illegal in all members that this library knows
         before, memory.behind[at] = memory.behind[at], 99
         status, message = compress(library, context, memory)
         assert status == PARAMETER
@@ -276,7 +276,7 @@ def test_names_of_stages(library):
 
 
 def test_an_archive_names_its_stages(library, context):
-    """The ids of bytes 48 and 49, in the members that came after version 0.1.0."""
+    """The ids of bytes 48 and 49, in members that were added after version 0.1.0."""
     stages = (c_int32 * 2).from_buffer
     empty = np.zeros((0, 2), np.float32)
     for field, predictor, expected in ((X, "lorenzo", (0, 0)), (X, "spline", (1, 1)), (empty, "auto", (-1, -1))):
@@ -352,8 +352,8 @@ def test_every_default_and_choice_can_be_set(library, params):
 
 
 def test_the_predictor_came_later(library, context):
-    """Programs that do not know it have nothing in its place, or 0, and get what they always got; those that do, get
-    its default."""
+    """Programs that do not know it have nothing or 0 in its place, and get the same archives as ever. Programs that do
+    know it get its default."""
     archives = {name: cusz.compress(X, 0.1, predictor=name) for name in ("lorenzo", "spline", "auto")}
     assert archives["lorenzo"] != archives["auto"] == archives["spline"]
     for size, expected in ((48, "lorenzo"), (56, "auto"), (64, "auto")):

@@ -1,4 +1,4 @@
-"""Which package knows which: apps and scripts the operator, and all of them the core, by its public names alone."""
+"""Which package may import which: apps and scripts the operator, and all of them the core's public names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PUBLIC = (
     *("cusz_core", "cusz_core.command_line", "cusz_core.embedding", "cusz_core.errors", "cusz_core.parameters"),
     *("cusz_core.hdf5", "cusz_core.numcodecs", "cusz_core.tuning", "cusz_core.zarr"),
 )
-#: The rooms of cusz_operator: which others each may import, and what all may. Other modules stand above all rooms.
+#: The rooms of cusz_operator, and which other rooms each may import. Modules outside rooms stand above all rooms.
 ROOMS = {
     "tables": set[str](),
     "reading": {"tables"},
@@ -57,7 +57,7 @@ def module_of(path: Path) -> tuple[str, bool]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Every import of a file, within functions too, as (module, name of it or "")."""
+    """Every import of a file, also within functions, as (module, imported name or "")."""
     module, is_package = module_of(path)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -158,7 +158,7 @@ def test_errors_of_other_packages_are_found_where_they_were() -> None:
 @pytest.mark.skipif(shutil.which("nm") is None, reason="binutils is not there")
 @pytest.mark.parametrize("name", ["avx2", "avx512"])
 def test_code_for_newer_processors_stays_by_itself(name: str) -> None:
-    """Of functions that several objects have, the linker keeps one: it must not be one that older processors lack."""
+    """The linker keeps one of a function's several definitions: it must not be one that older processors cannot run."""
     objects = list((ROOT / "build/release").rglob(f"kernels_{name}.cpp.o"))
     if not objects:
         pytest.skip("this was not built by scripts/setup, or not for x86")

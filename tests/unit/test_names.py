@@ -40,10 +40,10 @@ def test_what_a_pattern_stands_for(pattern: str, found: list[str]) -> None:
     ("name", "patterns", "found"),
     [
         ("level0/rho", ["*", "level0/rho"], "level0/rho"),  # its own name before patterns
-        ("level0/rho", ["level?/rho", "*"], "level?/rho"),  # of which the first that fits counts
+        ("level0/rho", ["level?/rho", "*"], "level?/rho"),  # the first pattern that matches
         ("level0/rho", ["*", "level?/rho"], "*"),
         ("level0/rho", ["level{1..2}/rho", "LEVEL*"], None),
-        ("a1", ["a[1]", "a*"], "a*"),  # a[1] is the name of another one
+        ("a1", ["a[1]", "a*"], "a*"),  # a[1] is the name of another variable
         ("a[1]", ["a*", "a[1]"], "a[1]"),
         ("a2", ["a[1]", "a[2]"], "a[2]"),
         ("a2", [], None),

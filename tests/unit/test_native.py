@@ -36,9 +36,9 @@ def test_the_interpreter_is_free_while_the_library_works(name):
 
 
 def is_interpreter_free_during(call, seconds=30):
-    """Whether this thread gets on while another is within the call, however busy the machine is.
+    """Whether this thread can run while another is inside the call, however busy the machine is.
 
-    If the interpreter is not free there, this one has one turn a call at most: when the call has returned.
+    If the call holds the interpreter lock, this thread has at most one turn per call: after the call has returned.
     """
     turns, enough = [], threading.Event()
 
@@ -66,8 +66,8 @@ def test_who_keeps_the_interpreter_is_found_out():
 
 @pytest.mark.parametrize(("options", "calls"), [({"predictor": "lorenzo"}, 1), ({"threads": 1}, 2)], ids=str)
 def test_scratch_is_kept_and_released(options, calls):
-    """The spline codec has all it needs after two calls; of several threads, each has what the largest part needed that
-    it happened to take."""
+    """The spline codec has all it needs after two calls. With several threads, each has what was needed by the largest
+    part that it happened to take."""
     cusz.release_scratch()
     assert cusz.scratch_bytes() == 0
     for _ in range(calls):
@@ -255,7 +255,7 @@ print("done")
 
 
 def test_memory_that_runs_out_in_a_new_thread_is_an_error():
-    """The C++ runtime takes memory for a thread's first throw, and ends the process if there is none."""
+    """The C++ runtime allocates memory for a thread's first throw, and ends the process if it gets none."""
     assert printed(NO_MEMORY) == "done"
 
 
@@ -290,13 +290,13 @@ except cusz_core.CuszError as error:
 def test_importing_is_light():
     code = "import sys, cusz_core; print(any(m.split('.')[0] in ('adios2', 'mpi4py', 'cupy') for m in sys.modules))"
     assert printed(code) == "False"
-    # Where a submodule is asked for, no package's entry points are looked up: every rank would read a file of each.
+    # Importing a submodule must not look up entry points: every rank would read a file of every installed package.
     code = "import sys; from cusz_core import embedding; print('importlib.metadata' in sys.modules)"
     assert printed(code) == "False"
 
 
 def test_overhead_of_a_call():
-    """At most 30 microseconds beyond the library's own work, which is next to nothing for a few values."""
+    """At most 30 microseconds in all; the library's own work is negligible for a few values."""
     x = np.zeros(8, np.float32)
     archive = cusz.compress(x, 0.0)
     calls = {
@@ -317,6 +317,6 @@ def _seconds_per_call(call):
 
 
 def test_a_field_that_cannot_be_allocated():
-    """An honest archive of a field larger than memory, made by hand: only the header is looked at."""
+    """The header of a field larger than memory, made by hand: the decoder gets no further than the header."""
     with pytest.raises((cusz.OutOfMemoryError, cusz.CorruptArchiveError)):
         cusz.decompress(b"cuSZ\1\0\1\1" + (2**60).to_bytes(8, "little") + bytes(32))

@@ -1,4 +1,4 @@
-"""The pages of docs/, without ADIOS2: claims name tests that exist, and README stays one page to start from."""
+"""The pages of docs/, without ADIOS2: claims name existing tests, and README stays one page to start from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_readme_is_one_page_for_four_readers() -> None:
 
 
 def test_numbers_of_the_first_screen_are_those_of_the_benchmarks() -> None:
-    """README's table is the one that scripts/bench/peers.py --summary writes into docs/benchmarks/index.md."""
+    """README's table is the one that scripts/bench/peers.py --summary writes to docs/benchmarks/index.md."""
     summary = (ROOT / "docs/benchmarks/index.md").read_text(encoding="utf-8")
     rows = [line for line in README.splitlines() if re.match(r"\| (SZ|zfp|SPERR)", line)]
     assert len(rows) >= 3

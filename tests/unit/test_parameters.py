@@ -82,7 +82,7 @@ def test_texts_of_configuration_files():
 
 
 def test_parameters_may_live_as_long_as_the_interpreter() -> None:
-    """A library that keeps one for ever makes nothing be said at the exit."""
+    """If another library never frees one, nothing is reported at exit."""
     code = "import ctypes, cusz_core; kept = [cusz_core.Parameters(1e-3)]; "
     code += "ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))"
     done = support.run([sys.executable, "-c", code])

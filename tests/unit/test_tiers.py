@@ -34,7 +34,7 @@ def test_the_table_names_what_there_is() -> None:
 
 
 def test_every_kernel_concerns_the_tests_of_kernels() -> None:
-    """Of a new codec, too."""
+    """That includes the kernels of a new codec."""
     kernels = [path for pattern in ("*.cu", "*.cuh") for path in (ROOT / "cusz_core" / "src").rglob(pattern)]
     assert kernels
     for file in kernels:
@@ -103,7 +103,7 @@ def test_a_cover_has_every_element_and_no_needless_set(sets: list[frozenset[int]
     everything = frozenset[int]().union(*sets)
     assert frozenset[int]().union(*(sets[i] for i in chosen)) == everything
     left = set(everything)
-    for i in chosen:  # greedily
+    for i in chosen:  # greedy: each adds the most
         assert len(sets[i] & left) == max(len(own & left) for own in sets) > 0
         left -= sets[i]
 
@@ -162,7 +162,7 @@ def test_skipped(): pytest.skip("something new")
 
 @pytest.fixture
 def run_project(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs pytest in a small project, with options and variables."""
+    """Runs pytest in a small project, with these options and environment variables."""
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     (tmp_path / "tests" / "unit" / "test_it.py").write_text(PROJECT, encoding="utf-8")
     for name in ("conftest.py", "support.py", "tiers.py", "parts.toml", "allowed_skips.txt"):
@@ -179,7 +179,7 @@ def run_project(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
 
 @pytest.fixture
 def names_of(run_project: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., list[str]]:
-    """The tests of that project that are run with these options."""
+    """The tests of that project that run with these options."""
 
     def names(*options: str) -> list[str]:
         done = run_project("--collect-only", *options)
@@ -208,7 +208,7 @@ def test_tiers_of_a_project(names_of) -> None:
     everything = names_of("--all")
     assert len(everything) == 12 + 4 + 5 + 3 + 12 + 1 + 1 + 1 + 1
     of_part = names_of("--parts", "core")
-    assert len(of_part) == len(everything) - 3  # the longest
+    assert len(of_part) == len(everything) - 3  # all but the long ones
     assert names_of("--parts", "nodes") == quick
     assert names_of("tests/unit/test_it.py::test_long") == ["test_long"]
 

@@ -1,4 +1,4 @@
-"""Bounds found by what they give: what is returned reaches its goal, whatever the field."""
+"""Bounds found from a goal: the result reaches the goal, whatever the field."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ REAL = sorted(Path(FOLDER).glob("*.npy")) if FOLDER else []
 
 
 def check(x, *, psnr=None, ratio=None, **options):
-    """Finds a bound, and checks what is said of it by compressing the field anew."""
+    """Finds a bound, and checks the result by compressing the field with it."""
     found = tuning.find_bound(x, psnr=psnr, ratio=ratio, **options)
     archive = cusz.compress(x, found.eb, **options)
     assert found.archive == archive
@@ -66,7 +66,7 @@ def test_psnr(shape, dtype, predictor):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_ratio(shape, dtype, predictor):
     x = with_special_values(shape, dtype)
-    # Where bounds are about as fine as the grid that the values are on, ratios jump.
+    # Ratios jump where bounds are about as fine as the grid of the values.
     for ratio in (2.5 if dtype == F32 else 2, 5, 9):
         found = check(x, ratio=ratio, predictor=predictor, fill=1e20)
         # Where "auto" takes the other codec, the ratio jumps.
@@ -83,7 +83,7 @@ VERY_LARGE = [(2300000,), (1500, 1600), (1500, 1, 1600), (132, 130, 130), (18, 5
 def test_searched_on_a_sample(shape, predictor):
     x = support.smooth(shape, F32)
     assert not tuning.sample(x, predictor=predictor).is_field
-    # Below 55 dB the line is interpolated in one way or another from bound to bound, and its PSNR jumps by 1 to 2 dB.
+    # Below 55 dB, the interpolation of the line changes with the bound, and its PSNR jumps by 1 to 2 dB.
     loose = 60 if (predictor, len(shape)) == ("spline", 1) else 50
     for psnr in (loose, 80):
         assert check(x, psnr=psnr, predictor=predictor).psnr < psnr + 1
@@ -93,7 +93,7 @@ def test_searched_on_a_sample(shape, predictor):
 
 @pytest.mark.parametrize("corner", ["noise", "spike", "nan"])
 def test_a_sample_that_says_nothing_of_the_field(corner):
-    """All that happens, happens where no box lies; what is returned is true all the same."""
+    """Everything happens where the sample has no box; the result must still be true."""
     x = np.arange(130**3, dtype=F32).reshape(130, 130, 130)
     sampled = np.isin(x, tuning.sample(x).x)
     x[:] = 0
@@ -126,7 +126,7 @@ def test_real_fields():
 @settings(max_examples=100, derandomize=True)
 @given(st.data())
 def test_any_field(data):
-    """Whatever the values, a PSNR is reached, and a ratio is reached or refused."""
+    """Whatever the values, a PSNR is reached, and a ratio is either reached or refused."""
     dtype = data.draw(st.sampled_from(DTYPES))
     numbers = st.floats(width=8 * dtype.itemsize)
     integers = st.integers(-4, 4).map(float)
@@ -179,7 +179,7 @@ def test_few_values():
 
 @pytest.mark.parametrize("spacing", [1, 0.25, 1000])
 def test_integers_keep_their_values(spacing, dtype):
-    """A bound of half their spacing is larger than the one for values in between, and exact."""
+    """A bound of half their spacing is exact, and larger than the bound that other values would need."""
     x = (support.integers(20000, 0, 200).reshape(100, 200) * spacing).astype(dtype)
     found = check(x, psnr=70)
     assert (found.eb, found.psnr) == (spacing / 2, math.inf)
@@ -187,7 +187,7 @@ def test_integers_keep_their_values(spacing, dtype):
 
 
 def test_extreme_magnitudes(dtype):
-    """Neither the range nor its square is a number of the type."""
+    """The type cannot represent the range, or its square."""
     wave = np.sin(np.linspace(0, 20, 20000)).astype(dtype)
     usual = check(wave, psnr=70, predictor="lorenzo")
     largest = np.finfo(dtype).max
@@ -289,7 +289,7 @@ def test_survey_of_a_small_field_is_exact(dtype):
 
 
 def test_survey_of_equal_values(dtype):
-    """A fraction of their range is 0, which stores them exactly; but not in their full size, as bound 0 does."""
+    """A fraction of their range is 0, so they are stored exactly, but in fewer bytes than with bound 0."""
     x = np.full((20, 30, 40), 3, dtype)
     (row,) = tuning.survey(x, [1e-3])
     archive = cusz.compress(x, 1e-3, "rel")
@@ -404,7 +404,7 @@ def test_a_small_field_is_its_own_sample():
 
 
 def test_estimates_from_a_sample_alone():
-    """Of a sample, a bound is only estimated: there is nothing to verify it on."""
+    """A bound for a sample is only an estimate: there is no field to verify it on."""
     x = support.smooth((40, 50, 60), F32)
     whole = tuning.sample(x)
     part = dataclasses.replace(whole, x=x[:20], share=0.5, limits=whole.limits._replace(values=x[:20].size))
@@ -431,8 +431,8 @@ def test_boxes_lie_within_and_everywhere(ndim):
 
 
 def search(curve, goal, is_psnr=False, shift=1.0, most_trials=8):
-    """Searches where `curve` says what a bound gives, and a sample has it `shift` times off. Returns the bound, and
-    what was tried."""
+    """Runs a search in which `curve` maps a bound to its result; for the sample, bounds are multiplied by `shift`.
+    Returns what the search finds, and the bounds tried with their results."""
     tried = {}
 
     def on_whole(eb):
@@ -449,7 +449,7 @@ def search(curve, goal, is_psnr=False, shift=1.0, most_trials=8):
 @settings(max_examples=300, derandomize=True)
 @given(st.data())
 def test_the_best_bound_that_was_tried_is_kept(data):
-    """Of curves that jump up and down."""
+    """Also with curves that jump up and down."""
     steps = sorted(data.draw(st.lists(st.floats(1e-6, 100), min_size=1, max_size=8)))
     is_psnr = data.draw(st.booleans())
     levels = data.draw(st.lists(st.floats(20, 90) if is_psnr else st.floats(2, 60), min_size=9, max_size=9))

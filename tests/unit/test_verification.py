@@ -42,7 +42,7 @@ def test_lossless_has_infinite_psnr():
 
 
 def test_psnr_of_extreme_magnitudes():
-    """Squares of the errors would overflow, or vanish."""
+    """The squares of the errors would overflow or underflow."""
     x = field(F64)
     usual = cusz.verify(x, cusz.compress(x, 2.0**-10)).psnr
     for exponent in (900, -900):
@@ -124,7 +124,7 @@ def test_lossless_allows_no_other_zero():
 
 
 def compare(a, b, bound, dtype=F64):
-    """What `verify` says of one pair of values under a bound."""
+    """The number of violations that `verify` finds for one pair of values: 0 or 1."""
     found, _ = verification.compare(np.array([a], dtype), np.array([b], dtype), bound, None)
     return found.count
 
@@ -163,7 +163,7 @@ def test_decisions(a, b, bound, broken):
 
 
 def test_decisions_against_rational_numbers():
-    """Pairs whose rounded difference is the bound, or next to it."""
+    """Pairs whose rounded difference is the bound, or the next number above it."""
     a = (support.hashes(3000, 1) >> np.uint64(11)).astype(F64) * 2.0**-53
     b = (support.hashes(3000, 2) >> np.uint64(11)).astype(F64) * np.ldexp(1.0, -20 - support.integers(3000, 0, 60, 3))
     b *= np.where(support.integers(3000, 0, 2, 4) == 0, 1, -1)

@@ -1,4 +1,4 @@
-"""What the format settles stands once, in cusz_core/src/archive; whoever needs it includes that."""
+"""Facts of the format are written down once, in cusz_core/src/archive; all other code includes that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_facts_of_the_format_are_in_one_place(pattern: str) -> None:
 
 
 def test_the_patterns_find_something() -> None:
-    """They are written for this code: what they look for is in the archive's folder, or was elsewhere once."""
+    """They must fit this code: each one matches something in the archive folder, or the example below."""
     archive = "\n".join(path.read_text() for path in (SRC / "archive").rglob("*.*pp"))
     former = "if ((header >> 4 & 1) != 0) put(header, 104, n);"
     assert all(re.search(pattern, archive + "\n" + former) for pattern in SECOND_HOMES)

@@ -1,5 +1,5 @@
-// Stands in for PFPL's programs: the archive is a field's upper two bytes of every four, so that errors are of any
-// size. It prints what PFPL prints of its runs.
+// Stands in for PFPL's programs: the archive holds the upper two of every four bytes of a field, so errors have any
+// size. Prints the times of its runs as PFPL does.
 #include <cstdio>
 #include <cstring>
 #include <fstream>

@@ -1,7 +1,7 @@
-// Calls the plugin as ADIOS2 does, with every single allocation failing once: allocations PLUGIN
+// Calls the plugin as ADIOS2 does, and makes every allocation fail once: allocations PLUGIN
 //
-// Whatever fails, nothing may be thrown on the write path, the size written may be neither 0 nor beyond the raw block
-// and 48 bytes, and the block must come back within its bound.
+// Whichever fails, the write path must not throw, the size written must be neither 0 nor more than the raw block plus
+// 48 bytes, and the block must come back within its bound.
 #include <adios2/plugin/PluginEngineInterface.h>
 #include <adios2/plugin/PluginOperatorInterface.h>
 
@@ -29,7 +29,7 @@ void* __libc_memalign(std::size_t, std::size_t);
 namespace {
 
 long countdown = -1;        // allocations until the one that fails; negative: none fails
-bool all_after_too = false; // once one has failed, all do
+bool all_after_too = false; // all allocations after the failed one fail, too
 bool failed = false;
 
 bool refuse() noexcept {
@@ -57,14 +57,13 @@ int posix_memalign(void** p, std::size_t alignment, std::size_t n) {
 }
 }
 
-// ----------------------------------------------------------------------------------------------------------- the
-// plugin
+// ---------------------------------------------------------------------------------------------------------- the plugin
 
 namespace {
 
 using Plugin = adios2::plugin::PluginOperatorInterface;
 
-// Names of types by which the plugin knows that this is ADIOS2 2.12 (operator/plugin/host.cpp).
+// Type names by which the plugin recognises ADIOS2 2.12 (operator/plugin/host.cpp).
 const char* const volatile names_of_types[] = {
     typeid(adios2::plugin::PluginEngineInterface * (adios2::IO, const std::string&, adios2::Mode)).name(),
     typeid(Plugin * (const adios2::Params&)).name(),
@@ -78,7 +77,7 @@ struct Outcome {
     std::size_t bytes; // of the archive
 };
 
-// One block written with the allocation number `fail_at` failing, then read with none failing.
+// Writes one block while allocation number `fail_at` fails, then reads it while none fails.
 Outcome round_trip(long fail_at, bool all_after, bool odd, const adios2::Params& parameters,
                    const adios2::Params& extra) {
     const adios2::Dims count = {30, 50};

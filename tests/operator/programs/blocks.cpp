@@ -3,12 +3,12 @@
 //     ghosts    memory selections (a field with ghost cells), 1-D to 3-D, float and double, several steps and bounds
 //               (not in BP4, which ignores memory selections of variables with any operator)
 //     random    blocks of random values and many sizes, half of which cannot be compressed, Sync and Deferred
-//     column    a column-major application (as Fortran is), with and without the parameter `order`
-//     fortran   memory selections of a column-major application, with and without the operator: says for each whether
-//               the right cells were written
-//     null      a memory selection in SST, for which ADIOS2 passes the operator no memory; written, not read
+//     column    a column-major application (as in Fortran), with and without the parameter `order`
+//     fortran   memory selections of a column-major application, with and without the operator: prints for each
+//               whether the right cells were written
+//     null      a memory selection in SST, where ADIOS2 passes a null pointer to the operator; written, not read
 //
-// Everything is read back and compared; the exit status is 1 if a value breaks its bound.
+// All cases but `null` are read back and compared; the exit status is 1 if a value breaks its bound (not in `fortran`).
 #include <adios2.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ std::size_t product(const Dims& dims) {
     return n;
 }
 
-// Index, in an array of extents `memory`, of value number i of a box that begins at `start`.
+// Index of value i of a box that begins at `start`, in an array of extents `memory`.
 std::size_t place_of(std::size_t i, const Dims& box, const Dims& start, const Dims& memory) {
     std::size_t place = 0, stride = 1;
     for (std::size_t d = box.size(); d-- > 0;) {
@@ -76,7 +76,7 @@ T ghost_value(std::size_t step, std::size_t i) {
     return static_cast<T>(step) + static_cast<T>(std::sin(0.01 * static_cast<double>(i)) * 100);
 }
 
-// Writes the interior of a field with ghost cells that hold garbage; then reads all of it, and a part.
+// Writes the interior of a field whose ghost cells hold garbage; then reads all of it, and a part.
 template <class T>
 void ghosts(const std::string& path, const std::string& engine_type, const Dims& interior, double bound) {
     constexpr std::size_t n_steps = 3;
@@ -145,8 +145,8 @@ void all_ghosts(const std::string& folder, const std::string& engine_type) {
 
 // ------------------------------------------------------------------------------------------------------- random
 
-// Even n: any bit pattern, of which about half are within the bound of 0. Odd n: values from 1 to 2, whose random low
-// bits all count under the bound, so that they can only be stored raw.
+// Even n: any bit pattern; about half of the values are within the bound of 0. Odd n: values from 1 to 2 under a bound
+// so small that all their random low bits count, so that they can only be stored raw.
 template <class T>
 double random_bound(std::size_t n) {
     return n % 2 == 0 ? 1e-3 : sizeof(T) == 4 ? 1e-7 : 1e-16;
@@ -168,7 +168,7 @@ std::vector<T> random_values(std::size_t n, std::uint64_t seed) {
     return values;
 }
 
-// Every step starts with an empty buffer, so that every block is the one that makes it grow somewhere.
+// Every step starts with an empty buffer, so that many different blocks are the one that makes it grow.
 template <class T>
 void random_blocks(const std::string& path, const std::string& engine_type) {
     std::vector<std::size_t> sizes;

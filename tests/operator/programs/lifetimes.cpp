@@ -1,12 +1,11 @@
-// Programs whose adios2::ADIOS dies in ways of its own: lifetimes WHERE WHAT FOLDER [plain]
+// Destroys an adios2::ADIOS at different times of a program: lifetimes WHERE WHAT FOLDER [plain]
 //
-// WHERE  local: before main ends. global: among the static objects of the program. static: in a function. leaked:
-// never.
-//        fork: of the child, while the parent waits.
-// WHAT   nothing: the operator is defined and not used. write, read: it is used. both: written, then read.
+// WHERE  local: before main ends. global: with the program's global objects. static: a static object of a function.
+//        leaked: never. fork: static, first in a child, while the parent waits.
+// WHAT   nothing: the operator is defined but not used. write, read: it is used. both: written, then read.
 // plain  without the operator
 //
-// What it prints stays in the buffer of stdout until the very end of the process.
+// The output stays in the buffer of stdout until the very end of the process.
 #include <adios2.h>
 #if ADIOS2_USE_MPI
 #include <mpi.h>
@@ -113,7 +112,7 @@ int run(const Case& its) {
         static adios2::ADIOS adios = make(its);
         use(adios, its);
     } else if (its.where == "leaked") {
-        auto* adios = new adios2::ADIOS(make(its)); // the case itself
+        auto* adios = new adios2::ADIOS(make(its)); // leaked on purpose
         use(*adios, its);
     } else if (its.where == "fork") {
         static adios2::ADIOS adios = make(its);

@@ -1,6 +1,6 @@
-// A program that looks to the plugin like an ADIOS2 with the interface of 2.12 and any number:
+// Looks to the plugin like an ADIOS2 with the interface of 2.12 and any version number:
 //
-//   newcomer PLUGIN MAJOR.MINOR.PATCH    prints how a block comes back, or the plugin's refusal
+//   newcomer PLUGIN MAJOR.MINOR.PATCH    prints whether a block comes back unchanged, or the plugin's refusal
 //   newcomer PLUGIN MAJOR.MINOR.PATCH +  calls a virtual function that 2.12 does not have
 #include <adios2/common/ADIOSTypes.h>
 #include <adios2/cxx/IO.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 extern "C" {
-// As ADIOS2 exports them, there as constants.
+// Named as in ADIOS2, which exports them as constants.
 int adios2_version_major, adios2_version_minor, adios2_version_patch;
 }
 
@@ -25,7 +25,7 @@ namespace {
 
 using Plugin = adios2::plugin::PluginOperatorInterface;
 
-// Names of types by which the plugin knows that this is ADIOS2 2.12 (operator/plugin/host.cpp).
+// Type names by which the plugin recognises ADIOS2 2.12 (operator/plugin/host.cpp).
 const char* const volatile names_of_types[] = {
     typeid(adios2::plugin::PluginEngineInterface * (adios2::IO, const std::string&, adios2::Mode)).name(),
     typeid(Plugin * (const adios2::Params&)).name(),
@@ -33,7 +33,7 @@ const char* const volatile names_of_types[] = {
 
 } // namespace
 
-// Not in the namespace: there the compiler would know that no class derives from it.
+// Outside the anonymous namespace, where the compiler would know that no class derives from it.
 struct Extended : Plugin {
     using Plugin::Plugin;
     virtual std::size_t added(const char* field, std::size_t n) = 0;

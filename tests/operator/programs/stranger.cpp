@@ -1,4 +1,4 @@
-// A program that is no ADIOS2 and calls the plugin as if it were: stranger PLUGIN [MAJOR.MINOR.PATCH]
+// Calls the plugin as ADIOS2 would, without being ADIOS2: stranger PLUGIN [MAJOR.MINOR.PATCH]
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <string>
 
 extern "C" {
-// As ADIOS2 exports them; this program does only as `numbered_stranger`.
+// Named as in ADIOS2. Only the build as `numbered_stranger` exports them.
 int adios2_version_major, adios2_version_minor, adios2_version_patch;
 }
 

@@ -1,5 +1,5 @@
-/* Ends a process in which another thread than the first one calls MPI: LD_PRELOAD=libthread.so. With CALLS in the
- * environment, says at the end how many calls there were. Any MPI will do: no header of one is needed. */
+/* Aborts a process in which any thread but the first calls MPI: LD_PRELOAD=libthread.so. With CALLS in the
+ * environment, prints the number of calls at the end. Works with any MPI, because it needs no MPI header. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,8 +21,7 @@ __attribute__((destructor)) static void report(void) {
     if (getenv("CALLS")) fprintf(stderr, "thread.c: %lu calls by the first thread\n", calls);
 }
 
-/* All arguments of these functions are integers or pointers, at most 12. Passing on more than there are does no harm.
- */
+/* All arguments of these functions are integers or pointers, at most 12; passing on extra ones does no harm. */
 #define CHECK(name)                                                                                                    \
     int name(long a, long b, long c, long d, long e, long f, long g, long h, long i, long j, long k, long l) {         \
         int (*real)(long, long, long, long, long, long, long, long, long, long, long, long);                           \

@@ -1,4 +1,4 @@
-"""The variables that write.py writes and read.py expects, and who writes which part of them."""
+"""The variables that write.py writes and read.py expects, and which rank writes which part of them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FILL = 1e20
 SST = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60"}
 PLUGIN = {"PluginName": "cusz", "PluginLibrary": "cusz_operator"}
 
-Mode, StepStatus = adios2.bindings.Mode, adios2.bindings.StepStatus  # where 2.10 has them, too
+Mode, StepStatus = adios2.bindings.Mode, adios2.bindings.StepStatus  # also in 2.10 under this name
 
 
 def or_abort(main: Callable[[], object]) -> None:
-    """Ends all ranks where one of them fails."""
+    """Ends all ranks if one of them fails."""
     from mpi4py import MPI
 
     try:
@@ -35,7 +35,7 @@ def or_abort(main: Callable[[], object]) -> None:
 
 
 def make_adios(comm: Any) -> adios2.Adios:
-    """Of these ranks, or of this process alone where ADIOS2 was built without MPI."""
+    """An ADIOS2 over these ranks, or for this process alone if ADIOS2 was built without MPI."""
     return adios2.Adios(comm=comm) if adios2.is_built_with_mpi else adios2.Adios()
 
 
@@ -56,7 +56,7 @@ class Case:
     blocks_of: Callable[[int, int, int], list[tuple[int, int]]] | None = None  # see `blocks`
     steps: tuple[int, ...] = tuple(range(STEPS))
     supported: bool = True
-    exact: bool = False  # whatever the bound is
+    exact: bool = False  # for any bound
 
     def blocks(self, rank: int, ranks: int) -> list[Box]:
         """The blocks that a rank writes: slabs along the first axis."""
@@ -70,7 +70,7 @@ class Case:
 
     @property
     def version(self) -> int:
-        """Of the format, where a block compresses well; other blocks have version 1 with either predictor."""
+        """Format version of a block that compresses well; other blocks have version 1 with either predictor."""
         return 2 if self.parameters.get("predictor") == "spline" else 1
 
     @property
@@ -169,7 +169,7 @@ CASES = [
     case("complex64", (30, 20), complexes, 1e-3, supported=False),
     Case("not_compressed", (30, 20), smooth((30, 20), f32)),
 ]
-# The same with the other predictor, where fields differ in what it sees.
+# Cases repeated with the other predictor, because their fields exercise it in different ways.
 OF_BOTH_PREDICTORS = {
     *("u1", "u2", "v2", "u3", "v3", "u4", "v5", "u6", "constant", "random32", "incompressible", "with_fill"),
     *("specials", "empty_on_odd"),
@@ -195,7 +195,7 @@ def inside(array: NDArray, box: Box) -> NDArray:
 
 
 def overlap(a: Box, b: Box) -> Box | None:
-    """The box common to two, if any."""
+    """The intersection of two boxes, if any."""
     starts = tuple(map(max, a[0], b[0]))
     ends = [min(s + c, t + d) for s, c, t, d in zip(*a, *b, strict=True)]
     counts = tuple(end - start for start, end in zip(starts, ends, strict=True))
@@ -208,7 +208,7 @@ def moved(box: Box, origin: tuple[int, ...]) -> Box:
 
 
 def problems(case: Case, step: int, writers: int, selection: Box, got: NDArray) -> list[str]:
-    """What in a selection that was read breaks the promise, block by block."""
+    """Where a selection that was read breaks its bound, block by block."""
     expected = values(case.name, step)
     if got.dtype != expected.dtype:
         return [f"dtype {got.dtype}, expected {expected.dtype}"]

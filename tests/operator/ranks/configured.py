@@ -1,4 +1,4 @@
-"""A program that knows nothing of the operator writes T at two steps: configured.py CONFIGURATION IO FIELD.npy FILE"""
+"""Writes T at two steps without knowing about the operator: configured.py CONFIGURATION IO FIELD.npy FILE"""
 
 from __future__ import annotations
 

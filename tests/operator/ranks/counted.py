@@ -1,7 +1,7 @@
-"""What ranks exchange at the end of a step: mpirun python counted.py FOLDER RANKS_OF_A_TABLE KIND...
+"""Counts what ranks exchange in a step: mpirun python counted.py FOLDER RANKS_OF_A_TABLE KIND...
 
 KIND is one of KINDS. Rank 0 prints a line of JSON for each: the calls of every rank in the last step, as lists of name,
-ranks, bytes sent and received.
+ranks, bytes sent and bytes received.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ STEPS = 4
 EDGE = 8
 KINDS: dict[str, dict[str, Any]] = {
     "same": {"eb": 1e-3, "mode": "rel"},  # blocks stay where they are
-    "values": {"eb": 1e-3, "mode": "rel"},  # and every rank puts a number
+    "values": {"eb": 1e-3, "mode": "rel"},  # as "same", and every rank also puts a number
     "overlap": {"eb": 1e-3, "mode": "rel", "overlap": True},
-    "moving": {"eb": 1e-3, "mode": "rel"},  # to the next rank, from step to step
+    "moving": {"eb": 1e-3, "mode": "rel"},  # each rank's blocks move on by one place every step
     "psnr": {"psnr": 60},
     "budget": {"budget_bytes": 1500},
 }

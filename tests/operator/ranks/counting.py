@@ -1,4 +1,4 @@
-"""A communicator that counts what goes through it."""
+"""A communicator that counts its calls and their bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-#: What an MPI library does with a tree: O(log ranks) messages a rank, of the size that a rank gives.
+#: Calls that MPI libraries implement with trees: O(log ranks) messages per rank, each as large as one rank's data.
 TREES = ("Allreduce", "Iallreduce", "Reduce", "Bcast", "Exscan", "bcast", "allreduce", "Barrier", "Ibarrier")
 #: One message.
 SINGLE = ("send", "recv", "sendrecv")
-#: What gives some rank something of every rank.
+#: Calls that give some rank data from every rank.
 OF_EVERY = ("Gatherv", "gather", "allgather")
 
 
@@ -21,8 +21,8 @@ class Call(NamedTuple):
     """A call of a rank.
 
     Attributes:
-        ranks: of the communicator.
-        sent, received: bytes, without how often a tree passes them on.
+        ranks: size of the communicator.
+        sent, received: bytes, counted once however often a tree passes them on.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Call(NamedTuple):
     received: int
 
     def messages(self) -> int:
-        """How many a rank has to send or receive at most."""
+        """The most messages that a rank has to send or receive."""
         if self.name in SINGLE:
             return 1
         return 2 * math.ceil(math.log2(self.ranks)) if self.name in TREES else self.ranks - 1
@@ -46,7 +46,7 @@ def _bytes_of(item: Any) -> int:
 
 
 class Counting(MPI.Intracomm):
-    """Its duplicates and parts count into the same list, `calls`."""
+    """Duplicates and splits append to the same list, `calls`."""
 
     calls: list[Call]
 
@@ -84,4 +84,4 @@ def _counted(name: str) -> Any:
 for _name in (*TREES, *SINGLE, *OF_EVERY):
     setattr(Counting, _name, _counted(_name))
 for _name in ("Gather", "Allgather", "Allgatherv", "Alltoall", "Alltoallv", "alltoall", "Scatter", "scatter", "Scan"):
-    setattr(Counting, _name, None)  # which nothing needs
+    setattr(Counting, _name, None)  # not counted, so using them is an error

@@ -1,9 +1,9 @@
-"""Ranks to which something happens while they write: mpirun python faults.py KIND FILE ENGINE [ARGUMENT]...
+"""Ranks that suffer faults while they write: mpirun python faults.py KIND FILE ENGINE [ARGUMENT]...
 
 Afterwards, python faults.py check FILE [STEPS] prints how many steps there are, and what is wrong (see `check`).
 
-Every rank keeps a log, FILE.rankN or, if LOG is in the environment, LOG.rankN, which outlives it: "pid 123", "step 0"
-for a step whose end it came back from, "error CuszError: ..." and "closed".
+Every rank keeps a log that outlives it, FILE.rankN or, if LOG is in the environment, LOG.rankN, with lines such as
+"pid 123", "step 0" once the end of that step has returned, "error CuszError: ..." and "closed".
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from cusz_operator.writing import agreement, compression, control, overlaps, tog
 SHAPE = (12, 500)
 EB = 1e-3
 SST = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60", "QueueLimit": "5"}
-COLUMNS_OF_NOISE = 1 << 17  # of a rank and step that fill the disk: 1 MiB that does not compress
+COLUMNS_OF_NOISE = 1 << 17  # per rank and step, to fill the disk: 1 MiB that does not compress
 
 
 def field(name: str, step: int) -> NDArray[Any]:
-    """The global array of U, which is in every step, or V, which is in every odd one."""
+    """The global array of U, which is in every step, or of V, which is in every odd one."""
     return support.smooth(SHAPE, support.F32 if name == "U" else support.F64, seed=step)
 
 
@@ -56,7 +56,7 @@ def put_step(out: cz.Writer, step: int, rank: int, ranks: int) -> None:
 
 
 def problems(path: Path, read: Callable[[int, str], Any], steps: int) -> list[str]:
-    """What is not right in steps 0 to `steps` - 1, read one by one."""
+    """What is wrong in steps 0 to `steps` - 1, read one by one."""
     found = []
     for step in range(steps):
         for name in names(step):
@@ -69,7 +69,7 @@ def problems(path: Path, read: Callable[[int, str], Any], steps: int) -> list[st
 
 
 def check(path: Path, least: int) -> tuple[int, list[str]]:
-    """How many steps there are, and what is not right in them, or if there are fewer than `least`."""
+    """The number of steps, and what is wrong with them; fewer than `least` steps are wrong, too."""
     with cz.Reader(path) as run:
         n = len(run)
         found = problems(path, lambda step, name: run[step].read(name), n)
@@ -87,13 +87,13 @@ def check(path: Path, least: int) -> tuple[int, list[str]]:
 
 
 def logs(path: Path, ranks: int) -> list[list[str]]:
-    """What the ranks have said, without numbers of processes and sizes of memory."""
+    """The log lines of every rank, without process IDs and memory sizes."""
     texts = [Path(f"{path}.rank{rank}").read_text(encoding="utf-8") for rank in range(ranks)]
     return [[line for line in text.splitlines() if not line.startswith(("pid", "rss"))] for text in texts]
 
 
 class Log:
-    """Lines that are in the file as soon as they are written, whatever happens to the process."""
+    """A log whose lines reach the file at once, whatever happens to the process."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -116,8 +116,8 @@ def resident_bytes() -> int:
 def steps(
     log: Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "", overlap: bool = False, **given: Any
 ) -> None:
-    """Writes steps, and says every 10 of them how much memory the process has. PREDICTOR may be in the environment.
-    With overlap, a step is said to be there when the next one has ended."""
+    """Writes steps, and logs the memory of the process every 10 steps. PREDICTOR may be in the environment.
+    With overlap, a step is logged when the next one has ended."""
     first = int(append or 0)
     options: dict[str, Any] = {"predictor": os.environ.get("PREDICTOR", "auto")}
     options |= {"parameters": SST if engine == "SST" else {}, **given}
@@ -134,10 +134,10 @@ def steps(
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Returns when it is true.
+    """Returns when the condition is true.
 
     Raises:
-        TimeoutError: it was not within 60 s.
+        TimeoutError: it is not true within 60 s.
     """
     give_up = time.monotonic() + 60
     while not condition():
@@ -147,8 +147,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def receive(log: Log, comm: Any, path: str, engine: Any, last: str = "") -> None:
-    """Reads all steps of a stream, each rank its share, and says like `steps` how much memory the process has. The last
-    rank fails in step `last`; rank 0 waits before it reads for as long as there is the file HOLD in the environment."""
+    """Reads all steps of a stream, each rank its share, and logs the memory of the process like `steps`. The last rank
+    fails in step `last`. Before each step, rank 0 waits while the file exists that HOLD in the environment names."""
     with cz.Reader(path, comm, engine=engine, parameters={"OpenTimeoutSecs": "60"}) as run:
         for step in run:
             if comm.rank == 0 and (hold := os.environ.get("HOLD")):
@@ -167,7 +167,7 @@ def receive(log: Log, comm: Any, path: str, engine: Any, last: str = "") -> None
 
 
 def fail(log: Log, comm: Any, path: str, engine: Any, *wheres: str) -> None:
-    """Steps that fail on the last rank, in one way after the other, and a good one after each of them."""
+    """Writes steps that fail on the last rank, each in another way, and repeats each one without the failure."""
     is_wrong = comm.rank == comm.size - 1
     with cz.Writer(path, comm, eb=EB, engine=engine) as out:
         for step, where in enumerate(wheres):
@@ -186,7 +186,7 @@ def fail(log: Log, comm: Any, path: str, engine: Any, *wheres: str) -> None:
 
 
 def other_ranks(log: Log, comm: Any, path: str, engine: Any) -> None:
-    """A step of each of several Writers, to which other ranks put a variable."""
+    """Appends one step with each of several Writers; which ranks put a variable differs between them."""
     x = support.smooth((4, 5), support.F32)
     for number, variables in enumerate([{"a": [0, 1, 2], "b": [0, 1, 2]}, {"a": [1]}, {"b": [1, 2], "c": [0]}]):
         with cz.Writer(path, comm, eb=EB, engine=engine, append=number > 0) as out, out.step():
@@ -195,12 +195,12 @@ def other_ranks(log: Log, comm: Any, path: str, engine: Any) -> None:
                     out.put(name, x, (4 * comm.size, 5), (4 * comm.rank, 0))
 
 
-#: What ends a program.
+#: Exceptions that end a program.
 LEAVING = {"exit 0": SystemExit(0), "exit 1": SystemExit(1), "error": ValueError("of the simulation")}
 
 
 def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str, how: str, where: str) -> None:
-    """Leaves the with statement after three steps, or in the fourth: on all ranks, or on the last one alone."""
+    """Leaves the with statement after three steps, or in the fourth, on all ranks or only on the last one."""
     modes = {} if mode == "plain" else {mode: True}
     leaves = who == "all" or comm.rank == comm.size - 1
     try:
@@ -219,7 +219,7 @@ def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str, how:
 
 
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
-    """Writes until the disk is full, and then a step that still fits."""
+    """Writes until the disk is full, then a smaller step that may still fit."""
     if check.startswith("unchecked"):
         writer.require_room = nothing  # type: ignore[assignment, attr-defined]
         cz.ranks.PATIENCE = 3.0  # type: ignore[attr-defined]
@@ -246,7 +246,7 @@ def nothing(*_: Any) -> Callable[[], None]:
 
 
 def raising(where: Any, function: str, error: Exception) -> Callable[[Any, int], Callable[[], None]]:
-    """Has a function fail until it is mended."""
+    """Makes a function fail until the returned function is called."""
 
     def spoil(*_: Any) -> Callable[[], None]:
         def raise_it(*_: Any, **__: Any) -> Any:
@@ -260,7 +260,7 @@ def raising(where: Any, function: str, error: Exception) -> Callable[[Any, int],
 
 
 def exhaust_memory(out: cz.Writer, ranks: int) -> Callable[[], None]:
-    """Leaves room for less than the archive of a block."""
+    """Limits memory so that the archive of a block does not fit."""
     n = 1 << 24
     noise = support.random_bits((n,), support.F32)
     in_use = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
@@ -271,13 +271,13 @@ def exhaust_memory(out: cz.Writer, ranks: int) -> Callable[[], None]:
 
 
 def fail_to_find_a_range(out: cz.Writer, ranks: int) -> Callable[[], None]:
-    """Of a variable whose bound depends on it."""
+    """Puts a variable whose bound depends on its value range, which then cannot be computed."""
     out.put("relative", np.ones(5, np.float32), eb=1e-3, mode="rel")
     return raising(cusz_core, "value_range", cusz_core.DeviceError("the device is gone"))(out, ranks)
 
 
 class WrongArray:
-    """Says that it lies on a device, and does not."""
+    """Claims to be in device memory, but is not."""
 
     shape, dtype = (4, 4), np.dtype(np.float32)
 
@@ -295,7 +295,7 @@ def put(array: Any) -> Callable[[Any, int], Callable[[], None]]:
 
 
 def wrongly(**change: Any) -> Callable[[Any, int], Callable[[], None]]:
-    """Has blocks put with other arguments, as they would be wrong on the last of three ranks."""
+    """Overrides arguments of every put; those in SPOILERS are wrong on the last of three ranks."""
 
     def spoil(out: Any, _: int) -> Callable[[], None]:
         put = out.put
@@ -335,7 +335,7 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "not stored": raising(Plugin, "hand_over", cz.PluginError("the disk is gone")),
 }
 
-#: How the last rank opens its Writer otherwise than the others do; or all ranks, if they are to look for a folder.
+#: Options with which the last rank opens its Writer unlike the others; those of "folder" are for all ranks.
 OPENINGS: dict[str, dict[str, Any]] = {
     "engines": {"engine": "BP4"},
     "folder": {"path": "not there/run.bp"},
@@ -355,7 +355,7 @@ def open_wrongly(log: Log, comm: Any, path: str, engine: Any, *kinds: str) -> No
             log.error(error)
 
 
-#: What a rank does by itself between exchanges with the others.
+#: Functions that a rank calls on its own, between exchanges with the others.
 ANYWHERE: dict[str, tuple[Any, str]] = {
     "described": (writer, "described"),
     "digest": (agreement, "digest"),
@@ -386,10 +386,10 @@ ANYWHERE: dict[str, tuple[Any, str]] = {
 
 
 def anywhere(log: Log, comm: Any, path: str, engine: Any, victim: str, overlap: str = "") -> None:
-    """Steps of several kinds, in which everything in ANYWHERE fails on a rank, and a good one after each of them.
+    """Makes each function of ANYWHERE fail on one rank, in steps of several kinds, with a good step before each.
 
-    A kind is what differs from the step before: nothing, blocks that move, variables that only one rank puts, a bound
-    that is sought.
+    The kind says what differs from the step before: nothing, blocks move, only one rank puts some variables, or a bound
+    must be searched for.
     """
     together.RANKS_OF_A_TABLE = 2
     moved, goal = 0, 40.0
@@ -405,10 +405,10 @@ def anywhere(log: Log, comm: Any, path: str, engine: Any, victim: str, overlap: 
                 out.put("of rank 1", 2.5)
 
         for name, (where, function) in ANYWHERE.items():
-            goal = 120.0 - goal  # another one than before: it is sought anew
+            goal = 120.0 - goal  # unlike the last one, so that the bound is searched for again
             for kind in ("same", "moved", "names", "sought"):
                 spoil = raising(where, function, MemoryError(name)) if comm.rank == int(victim) else nothing
-                for is_bad in (False, True):  # the good one comes first, so that "same" is the same
+                for is_bad in (False, True):  # good first, so that "same" is indeed the same as the step before
                     mend = nothing()
                     moved += kind == "moved" and is_bad
                     try:
@@ -421,7 +421,7 @@ def anywhere(log: Log, comm: Any, path: str, engine: Any, victim: str, overlap: 
                     finally:
                         mend()
                 log.line(f"{name}, {kind}: {said}")
-                if overlap:  # what is left over
+                if overlap:  # takes the error of the step that is still pending
                     with contextlib.suppress(cusz_core.CuszError), out.step():
                         put_kind("good")
     log.line("closed")
@@ -444,7 +444,7 @@ KINDS: dict[str, Callable[..., None]] = {
 
 def main(arguments: Sequence[str]) -> None:
     kind, path, *rest = arguments
-    if kind == "check":  # in a process of its own
+    if kind == "check":  # in a process without MPI
         n, found = check(Path(path), int(*rest))
         print(n, *found, sep="\n")
         return

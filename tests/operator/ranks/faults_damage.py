@@ -1,8 +1,8 @@
-"""Reads a file again and again, each time with other damage: python faults_damage.py FILE FOLDER SEED COUNT
+"""Reads a file again and again, each time with different damage: python faults_damage.py FILE FOLDER SEED COUNT
 
-Every read is by a process of its own, forked from this one, which looks at how it ends. Prints, as lines of JSON: part
-of the file, what was done to it, how the read ended ("right", "error", "fewer steps", "wrong", "crash" or "hang"), and
-what exactly. (MPI4PY_RC_INITIALIZE=0 in the environment: a process that has begun MPI should not fork.)
+Each read takes place in a child process forked from this one. Prints lines of JSON: the part of the file, what was done
+to it, how the read ended ("right", "error", "fewer steps", "wrong", "crash" or "hang"), and details.
+Needs MPI4PY_RC_INITIALIZE=0 in the environment, because a process that has initialised MPI should not fork.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECONDS = 5.0
 
 
 def contents(path: Path) -> dict[tuple[int, str], tuple[bytes, ...]]:
-    """All that the Reader tells, of every step and variable."""
+    """Everything that the Reader returns for every step and variable."""
     told: dict[tuple[int, str], tuple[bytes, ...]] = {}
     with cz.Reader(path, threads=1) as run:
         for step in run:
@@ -43,7 +43,7 @@ def contents(path: Path) -> dict[tuple[int, str], tuple[bytes, ...]]:
 
 
 def outcome(path: Path, expected: dict[tuple[int, str], Any]) -> tuple[str, str]:
-    """How reading ends, step by step, in this process."""
+    """How reading the whole file ends, in this process, and details."""
     errors = set()
     n = int(expected[-1, "steps"][0])
     try:
@@ -72,7 +72,7 @@ def outcome(path: Path, expected: dict[tuple[int, str], Any]) -> tuple[str, str]
 
 
 def in_a_child(path: Path, expected: dict[tuple[int, str], Any]) -> tuple[str, str]:
-    """The same, in a process of its own."""
+    """`outcome` in a child process."""
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
@@ -103,7 +103,7 @@ def in_a_child(path: Path, expected: dict[tuple[int, str], Any]) -> tuple[str, s
 
 
 def damaged(content: bytes, numbers: list[int]) -> tuple[bytes, str]:
-    """A bit or a byte changed, a piece zeroed, or the end cut off."""
+    """Content with a bit or byte changed, a piece zeroed, or the end cut off; and what was done."""
     kind, where, what = numbers
     at = where % len(content)
     changed = bytearray(content)

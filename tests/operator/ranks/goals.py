@@ -1,7 +1,7 @@
-"""Writes what a Writer is asked for instead of bounds: mpirun python goals.py FOLDER CASE...
+"""Writes with goals in place of bounds: mpirun python goals.py FOLDER CASE...
 
-CASE is one of CASES, whose files are FOLDER/CASE.bp. Rank 0 prints a line of JSON for each: the goals that were missed,
-or the error, as every rank knows them.
+CASE is one of CASES, whose file is FOLDER/CASE.bp. Rank 0 prints a line of JSON for each: the goals that were missed,
+or the error, which must be the same on every rank.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
     is_last = comm.rank == comm.size - 1
     if case == "disagree" and is_last and comm.size > 1:
         options["ratio"] = 16
-    # Rank 1 of several has nothing, the first one two blocks.
+    # Rank 1 puts no block of the variables; every other rank puts two.
     cuts = np.linspace(0, SHAPE[0], max(comm.size, 2)).astype(int) if comm.size > 1 else np.array([0, 48])
     parts = {0: (cuts[0], cuts[1])} | {rank: (cuts[rank - 1], cuts[rank]) for rank in range(2, comm.size)}
     report: dict[str, Any] = {"missed": None, "error": None}

@@ -1,4 +1,4 @@
-"""What the scripts of the in-situ layer share: the variables of cases.py that it takes, and its promises."""
+"""Shared by the scripts of the in-situ layer: the variables of cases.py that it takes, and their bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bound(name: str, step: int) -> float:
 
 
 def problems(case: Case, step: int, selection: Box, got: NDArray) -> list[str]:
-    """What in a selection that was read breaks the promise."""
+    """Where a selection that was read breaks its bound."""
     expected = np.ascontiguousarray(inside(values(case.name, step), selection))
     return support.violations(expected, got, bound(case.name, step), case.fill)[:3]
 
@@ -35,14 +35,13 @@ def put_all(out: cusz_operator.Writer, step: int, rank: int, ranks: int) -> None
         if step not in case.steps:
             continue
         for box in case.blocks(rank, ranks):
-            block = inside(values(case.name, step), box)  # not contiguous, some of them
+            block = inside(values(case.name, step), box)
             how = {"eb": case.eb, "mode": case.mode, "fill": case.fill, "predictor": case.parameters.get("predictor")}
             out.put(case.name, block, case.shape, box[0], **how)
 
 
 def read_and_check(comm: Any, step: Any, i: int) -> Iterator[tuple[Case, NDArray]]:
-    """Reads shares, boxes, whole variables and levels of step i, and checks every value; gives each variable as a
-    whole."""
+    """Reads shares, boxes, whole variables and levels of step i, and checks every value; yields each whole variable."""
     assert step.index == i
     assert set(step.variables) == {case.name for case in LAYER_CASES if i in case.steps}
     for case in LAYER_CASES:

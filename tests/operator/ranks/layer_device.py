@@ -1,6 +1,6 @@
-"""Arrays of a device, and of the host, by Writer and Reader: mpirun python layer_device.py FILE ENGINE PREDICTOR
+"""Writes and reads device and host arrays: mpirun python layer_device.py FILE ENGINE PREDICTOR
 
-With the emulator's device and the stand-in for CuPy (simt_environment, tests/conftest.py).
+Runs on the emulated device, with the stand-in for CuPy (simt_environment, tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ first, last = (40 * r // comm.size for r in (comm.rank, comm.rank + 1))
 counts = np.arange(whole.size, dtype=np.int32).reshape(whole.shape)
 block, start = whole[first:last], (first, 0, 0)
 halves = ((block[:5], first), (block[5:], first + 5))
-#: Which of the halves are on the device, by variable.
+#: Which halves of a variable are on the device.
 PLACES = {"host halves": (False, False), "device halves": (True, True), "mixed halves": (True, False)}
 
 with cz.Writer(path, comm, eb=EB, mode="rel", engine=engine, predictor=predictor) as out:
@@ -85,7 +85,7 @@ with adios2.FileReader(path) as run:
     for name in ("host", "device"):
         assert (told[name]["Min"], told[name]["Max"]) == (f"{low:e}", f"{high:e}"), told[name]
 
-# A device that fails on the last rank: the step is missing, and those before it are there.
+# The device fails on the last rank: the step is missing, but those before it are there.
 with cz.Writer(f"{path}.failed.bp", comm, eb=EB, engine=engine, predictor=predictor) as out:
     with out.step():
         out.put("device", cupy.asarray(block), whole.shape, start)

@@ -1,7 +1,7 @@
 """Writers that compress while the simulation goes on: mpirun python layer_overlap.py KIND FILE ENGINE [ARGUMENT]...
 
-With MPI4PY_RC_THREAD_LEVEL=funneled in the environment: no other thread than the main one may call MPI. Logs are as
-those of faults.py.
+Needs MPI4PY_RC_THREAD_LEVEL=funneled in the environment: only the main thread may call MPI. Logs are like those of
+faults.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cusz_operator.writing import background, writer
 
 
 def write(log: faults.Log, comm: Any, path: str, engine: Any, *options: str) -> None:
-    """All variables of cases.py, and others, whose arrays change as soon as the step has ended."""
+    """Writes the variables of layer.py, and others; overwrites their arrays as soon as each step has ended."""
     with cz.Writer(path, comm, engine=engine, **dict.fromkeys(options, True)) as out:
         for step in range(STEPS):
             arrays = []
@@ -58,7 +58,7 @@ def write(log: faults.Log, comm: Any, path: str, engine: Any, *options: str) -> 
 
 
 class Failing:
-    """Has a function fail, either when this thread calls it or when another one does."""
+    """Makes a function fail, either when this thread calls it or when another one does."""
 
     def __init__(self, where: Any, function: str, error: Exception, in_background: bool = True) -> None:
         self._place = where, function
@@ -87,8 +87,8 @@ FAILURES: dict[str, Callable[[], Failing]] = {
 
 
 def fail(log: faults.Log, comm: Any, path: str, engine: Any, *wheres: str) -> None:
-    """For every failure: a good step; one that fails on the last rank, and is told of at the end of the next one. In
-    the end, a good step, and one that fails and is told of by closing."""
+    """For every failure: a good step, then one that fails on the last rank, whose error the end of the next step
+    raises. The last failure has no next step; closing raises its error."""
     is_wrong = comm.rank == comm.size - 1
     out = cz.Writer(path, comm, eb=faults.EB, engine=engine, overlap=True)
     n = 0
@@ -102,7 +102,7 @@ def fail(log: faults.Log, comm: Any, path: str, engine: Any, *wheres: str) -> No
         step()
         n += 1
         if out._pending is not None:
-            out._pending.made.exception()  # the good one is compressed before anything is spoiled
+            out._pending.made.exception()  # waits, so that the good step is compressed before anything is spoiled
         failure = FAILURES[where]() if is_wrong else None
         step()
         if where == wheres[-1]:
@@ -123,7 +123,7 @@ def fail(log: faults.Log, comm: Any, path: str, engine: Any, *wheres: str) -> No
 
 
 def wrong_thread(log: faults.Log, comm: Any, path: str, engine: Any) -> None:
-    """What the library of thread.c is there to notice."""
+    """Calls MPI from another thread, which the library of thread.c must notice."""
     thread = threading.Thread(target=comm.Barrier)
     thread.start()
     thread.join()

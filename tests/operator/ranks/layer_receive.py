@@ -44,7 +44,7 @@ def by_plain_adios2() -> None:
             told = io.available_variables()[case.name]
             assert (told["Min"], told["Max"]) == (f"{low:e}", f"{high:e}"), (case.name, step)
         engine.end_step()
-    # A reader of SST that closes at the same time as the writer was seen to crash, within ADIOS2.
+    # ADIOS2 can crash if an SST reader closes at the same time as the writer.
     assert engine.begin_step() == adios2.StepStatus.EndOfStream
     engine.close()
 

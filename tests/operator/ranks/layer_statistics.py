@@ -1,7 +1,7 @@
-"""Files with statistics, if all ranks want them and can have them: mpirun python layer_statistics.py FOLDER
+"""Files have statistics only if all ranks want them and can have them: mpirun python layer_statistics.py FOLDER
 
-all.bp has them; of one.bp, the last rank wants none; and before fails.bp, the trial of rank 0 fails, as it would always
-on the others, which make none. Rank 0 prints, as JSON, which of the files have them as every rank took it.
+all.bp has them. For one.bp, the last rank does not want them. For fails.bp, the trial of rank 0 fails; it would always
+fail on other ranks, which must not make it. Rank 0 prints, as JSON, which files each rank takes to have statistics.
 """
 
 from __future__ import annotations

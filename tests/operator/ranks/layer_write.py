@@ -1,6 +1,6 @@
 """Writes the variables of cases.py with a Writer: mpirun python layer_write.py FILE ENGINE[,PARAMETER=VALUE]... ...
 
-RANKS_OF_A_TABLE may be in the environment: so many ranks give their rows of block tables to one that writes them.
+RANKS_OF_A_TABLE in the environment sets how many ranks give their rows of block tables to one that writes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program that knows ADIOS2 alone; as a script, it writes three steps to a stream.
+"""A program that only knows ADIOS2; as a script, it writes three steps to a stream.
 
 other_program.py STREAM FIELD.npy EB
 """
@@ -16,13 +16,13 @@ import numpy as np
 
 
 class Program:
-    """What a program writes that knows ADIOS2 alone, and this operator by its name.
+    """Writes as a program that only knows ADIOS2, and this operator by name.
 
-    engine is None where the file `configuration` names it; parameters are those of the engine.
+    engine is None if the file `configuration` names it; parameters are those of the engine.
 
     Attributes:
-        how: to put blocks; those of a deferred put are kept until the step ends.
-        variables: that have been put.
+        how: the mode of puts; blocks are kept alive until the step ends, for deferred ones.
+        variables: those that have been put, by name.
     """
 
     def __init__(self, path: Path, engine: str | None = "BP5", *, io: str = "program", mode: str = "Write",
@@ -46,8 +46,8 @@ class Program:
 
     def put(self, name: str, block: Any, shape: Any = None, start: Any = None, eb: float | None = None,
             address: int | None = None, **parameters: Any) -> None:  # fmt: skip
-        """As that of a Writer. The bound and parameters are those of the first put of a variable; without a bound it is
-        not compressed. With shape=() blocks have no place. With an address, the values are those that lie there."""
+        """Like Writer.put. The first put of a variable sets its bound and parameters; without a bound it is not
+        compressed. With shape=(), blocks have no place. With an address, the values are read from there."""
         is_value = isinstance(block, str) or np.ndim(block) == 0
         if not isinstance(block, str):
             block = np.ascontiguousarray(np.atleast_1d(block))

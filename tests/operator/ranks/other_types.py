@@ -21,7 +21,7 @@ X = support.smooth((ROWS, 20), support.F32)
 def main() -> None:
     if what == "write":
         rows = np.array_split(np.arange(ROWS), comm.size - 1)
-        # Rank 0 puts nothing but single values; the last one knows the name of a dimension.
+        # Rank 0 puts only single values.
         mine = slice(0, 0) if comm.rank == 0 else slice(rows[comm.rank - 1][0], rows[comm.rank - 1][-1] + 1)
         with cz.Writer(path, comm, eb=1e-3, engine=engine, parameters=parameters) as out:
             for number in range(STEPS):

@@ -16,7 +16,7 @@ comm = MPI.COMM_WORLD
 
 
 def selections(case: Case, step: int) -> Iterator[Box]:
-    """The whole on one rank; this rank's share along the last axis; a box somewhere inside."""
+    """The whole variable, on one rank only; this rank's share along the last axis; a random box."""
     shape = case.shape
     zeros = (0,) * len(shape)
     if comm.rank == step % comm.size:
@@ -30,7 +30,7 @@ def selections(case: Case, step: int) -> Iterator[Box]:
 
 
 def check(io: Any, engine: Any, name: str, step: int, writers: int, own_step: int | None) -> int:
-    """Reads all variables at a step, and returns how many blocks of memory were compared."""
+    """Reads and checks all variables at a step, and returns how many selections were compared."""
     pending = []
     for case in CASES:
         if step not in case.steps:

@@ -1,6 +1,6 @@
-"""Prints how many threads compressing blocks started on each rank: mpirun python threads.py FILE [THREADS]
+"""Prints how many threads were started on each rank to compress blocks: mpirun python threads.py FILE [THREADS]
 
-They live for one block only, and the interpreter is held meanwhile, so a process of its own watches.
+The threads live for one block only, and the interpreter is held meanwhile, so a separate process watches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The command line where every rank sees two devices: mpirun python two_devices.py ARGUMENT...
+"""Runs the command line as if every rank saw two devices: mpirun python two_devices.py ARGUMENT...
 
-With FAILING in the environment, the last rank cannot ask them their names.
+With FAILING in the environment, the last rank cannot query their names.
 """
 
 import dataclasses

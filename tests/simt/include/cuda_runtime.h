@@ -1,6 +1,6 @@
-// Stands in for the CUDA runtime's header: with this folder first on the include path, .cu files compile with the host
-// compiler and run on the CPU (see emulator.hpp). Names, signatures and numeric values are those of CUDA 13; only what
-// portable kernels and their host code need is here, so that anything else fails to compile.
+// Stands in for the header of the CUDA runtime: with this folder first on the include path, .cu files compile with the
+// host compiler and run on the CPU (see emulator.hpp). Names, signatures and numeric values are those of CUDA 13; only
+// what portable kernels and their host code need is here, so that anything else fails to compile.
 #pragma once
 
 #include "cuda_runtime_api.h"
@@ -68,7 +68,7 @@ std::uint64_t meet_warp(Call call, unsigned mask, std::uint64_t value, Site site
 // As above, for shuffles; `operand` is the intrinsic's argument after the value.
 std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand, int width, Site site);
 
-// Lets other threads continue, of this block and of others.
+// Lets other threads of this and other blocks continue.
 void pause(Call call, Site site);
 
 // Called before accesses by which threads communicate: at some of them others go first (see Schedule).
@@ -149,7 +149,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, SIMT_SITE) 
     return simt::from_bits<T>(simt::shuffle(simt::Call::shuffle_xor, mask, simt::to_bits(value), lanes, width, site));
 }
 
-// Of unsigned values only: of signed ones CUDA has others.
+// For unsigned values only: CUDA has others for signed values.
 #define SIMT_REDUCE(name, call)                                                                                        \
     template <std::same_as<unsigned> T>                                                                                \
     T name(unsigned mask, T value, SIMT_SITE) {                                                                        \
@@ -163,7 +163,7 @@ SIMT_REDUCE(__reduce_or_sync, bit_or)
 
 // Atomics -------------------------------------------------------------------------------------------------------------
 
-// Plain accesses, as one thread runs at a time and none is interrupted in between.
+// Plain accesses, because one thread runs at a time and none is interrupted in between.
 #define SIMT_ATOMIC(name, new_value)                                                                                   \
     template <simt::Number32or64 T>                                                                                    \
     T name(T* address, simt::Same<T> value, SIMT_SITE) {                                                               \

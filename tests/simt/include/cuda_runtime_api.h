@@ -1,4 +1,4 @@
-// Stands in for the header of the CUDA runtime's host functions, as cuda_runtime.h does for that of kernels.
+// Stands in for the header of the CUDA runtime's host functions; cuda_runtime.h, for the header that kernels use.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct dim3 {
 
 // The host side -------------------------------------------------------------------------------------------------------
 
-// Each error's name is its text too; cudaGetErrorName needs the list once more.
+// A list, because cudaGetErrorName needs the names once more.
 #define SIMT_ERRORS(ERROR)                                                                                             \
     ERROR(cudaSuccess, 0)                                                                                              \
     ERROR(cudaErrorInvalidValue, 1)                                                                                    \

@@ -2,7 +2,7 @@
 
 For a process whose cusz_core has loaded the emulator's libcusz_core.so.0 (simt_environment, tests/conftest.py): its
 "device memory" can be read by the host, and its kernels run on the CPU, so that tests and measurements are tried before
-there is a GPU. Work that CuPy would do on a device is numpy's, at once.
+there is a GPU. What CuPy would do on a device, numpy does at once.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ cuda = types.SimpleNamespace(
 
 
 class ndarray(NDArrayOperatorsMixin):
-    """A numpy array of the device's memory."""
+    """A numpy array in device memory."""
 
     def __init__(self, x, block):
         self.x, self._block = x, block
