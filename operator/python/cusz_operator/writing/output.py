@@ -30,6 +30,7 @@ from ..tables import blocktable, checks, statistics
 from ..tables.representation import PARTS, attribute_name, is_exact, is_packed, require_text
 from .agreement import Description, Value
 from .blocks import Blocks
+from .claim import Claim
 from .compression import Compressed
 
 
@@ -62,6 +63,7 @@ class Output:
         self._tables: dict[str, Any] = {}
         self._adios = adios2.Adios() if comm is None else adios2.Adios(comm=comm)
         self._checks: checks.Recorder | None = None  # of a file, on rank 0
+        self._claim: Claim | None = None  # as well
         self._table_checks: dict[str, int] = {}  # of the open step
         self._records: dict[str, checks.VariableRecord] = {}  # of the open step
         self._step = 0
@@ -117,6 +119,7 @@ class Output:
             if record_checks and self.is_file:
                 kept_steps = int(self._engine.current_step()) if append else 0  # fewer with AppendAfterSteps
                 self._checks = checks.Recorder(Path(self.absolute), kept_steps)
+                self._claim = Claim(Path(self.absolute))
         except Exception as error:
             raise converted(error, "cannot open it") from error
 
@@ -284,17 +287,21 @@ class Output:
             if self._checks is not None:
                 self._checks.record()
         finally:
-            if self._checks is not None:
-                self._checks.close()
+            self._leave()
 
     def abandon(self) -> None:
         """Drops the file without completing the open step (closing would complete it)."""
-        if self._checks is not None:
-            self._checks.close()
+        self._leave()
         self._engine = None
         self._fields.clear()
         self._tables.clear()
         self._io = self._operator = self._adios = None
+
+    def _leave(self) -> None:
+        if self._checks is not None:
+            self._checks.close()
+        if self._claim is not None:
+            self._claim.release()
 
     def keep_for_ever(self) -> None:
         """Keeps ADIOS2's destructors from being called: after a failure they would fail again and end the process."""

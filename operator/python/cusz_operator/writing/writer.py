@@ -31,6 +31,7 @@ from ..tables.representation import stored as as_stored
 from .agreement import Description, Opening, Openings, Value, bytes_needed, merged_openings, require_same_opening
 from .background import Background, Pending, failed
 from .blocks import Blocks, prepare
+from .claim import Claim
 from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller, missed_without_search
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
@@ -192,6 +193,8 @@ class Writer:
         if self._ranks.rank == 0:
             require_path(self._path, self._engine, append)
             folder = Path(self._path)
+            if self._engine != "SST":
+                Claim(folder).release()  # until ADIOS2 has made the files
             if append:
                 checks.verify(folder)  # ADIOS2 crashes when it reads damaged metadata
                 appends = datafiles.has_steps(folder)

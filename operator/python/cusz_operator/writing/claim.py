@@ -1,0 +1,54 @@
+"""One Writer at a time for a file: two would spoil each other's steps, which nobody sees until they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+from cusz_core.errors import CuszError
+
+from ..tables.checks import CHECKS_FILE
+
+_IN_USE = (
+    "another Writer has it open: that of a job which has not ended, one of this program that is not closed, or that of "
+    "another rank if ranks do not pass their communicator (comm=)"
+)
+
+
+class Claim:
+    """Keeps other Writers from a file until it is released, or the process ends.
+
+    The folder is locked, which lasts when ADIOS2 deletes what is in it, and so is `cusz.checks`, because parallel file
+    systems pass on locks of files to other nodes, but not those of folders. Where there are no locks, nothing is kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """
+        Args:
+            folder: with ADIOS2's files and `cusz.checks` in it, if they are there.
+
+        Raises:
+            CuszError: another Writer has claimed it.
+        """
+        descriptors: list[int] = []
+        self.release = weakref.finalize(self, _release, descriptors, os.getpid())
+        for path, flags in ((folder, os.O_RDONLY | os.O_DIRECTORY), (folder / CHECKS_FILE, os.O_RDWR)):
+            try:
+                descriptors.append(os.open(path, flags | os.O_CLOEXEC))
+                fcntl.flock(descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.release()
+                raise CuszError(_IN_USE) from None
+            except OSError:
+                continue  # not there, or on a file system without locks
+
+
+def _release(descriptors: list[int], pid: int) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            if os.getpid() == pid:  # a process that was forked has the same lock
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
