@@ -29,6 +29,7 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
         (("SST", None, True, False), cusz_core.ParameterError, "a stream .* cannot be appended to"),
         (("BP4", None, False, True), cusz_core.UnsupportedError, "BP4 writes within the step"),
         (("BP4", {"AppendAfterSteps": 1}, True, False), cusz_core.UnsupportedError, "AppendAfterSteps is for BP5"),
+        (("BP5", {"AppendAfterSteps": "x"}, True, False), cusz_core.ParameterError, "AppendAfterSteps is 'x'; it must"),
         (
             ("BP5", {"flattenSteps": True}, False, False),
             cusz_core.UnsupportedError,

@@ -722,3 +722,12 @@ def test_copies_keep_what_was_asked(tmp_path: Path) -> None:
     write_steps(tmp_path / "run.bp")
     shutil.copytree(tmp_path / "run.bp", tmp_path / "copy.bp")
     assert cz.inspect_variables(tmp_path / "copy.bp") == cz.inspect_variables(tmp_path / "run.bp")
+
+
+@pytest.mark.parametrize("metadata", [("md.0", "md.idx"), ("md.0", "md.idx", "mmd.0"), ()])
+def test_a_file_of_a_run_that_wrote_nothing(metadata: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    path.mkdir()
+    for name in metadata:
+        (path / name).touch()
+    assert list(cz.inspect_bp(path)) == []

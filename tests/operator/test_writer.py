@@ -442,6 +442,23 @@ def test_a_name_that_is_also_a_pattern_of_another_is_warned_of(tmp_path: Path) -
             out.close()  # warnings are errors in tests
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.float16])
+def test_dimensions_that_are_named_later_and_others(dtype: Any, tmp_path: Path) -> None:
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F64).astype(dtype)
+    with cz.Writer(path, eb=1e-3) as out:
+        for dims in (None, ("y", "x"), None, ("y", "x")):
+            with out.step():
+                out.put("T", x, dims=dims)
+        others = r"has dims \('x', 'y'\), and had \('y', 'x'\) in earlier steps"
+        with pytest.raises(cusz_core.ParameterError, match=others), out.step():
+            out.put("T", x, dims=("x", "y"))
+    with cz.Reader(path) as run:
+        assert len(run) == 4
+        assert run[3].read("T").dtype == dtype
+    with adios2.FileReader(str(path)) as plain_run:
+        assert plain_run.read_attribute_string("T/dimensions") == "y x"
+
+
 def test_coordinates_that_nobody_gave_a_bound(tmp_path: Path) -> None:
     y, x = np.linspace(-90, 90, 181), np.linspace(0, 1, 50)
     out = cz.Writer(tmp_path / "run.bp", eb=1e-3, mode="rel")

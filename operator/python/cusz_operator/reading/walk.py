@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from cusz_core.errors import OutOfMemoryError
 
 from ..adios2_calls import calling_adios2, closing
-from .datafiles import has_several_writers
+from .datafiles import has_several_writers, has_steps
 
 
 class OpenStep(NamedTuple):
@@ -50,6 +50,8 @@ def walk(
         with closing(engine.close, path):
             yield io, engine
 
+    if Path(absolute).is_dir() and not has_steps(Path(absolute)):
+        return  # ADIOS2 would wait for ever for the first step of an empty BP4 file
     if has_several_writers(Path(absolute)):  # each step by itself
         if wanted is None:
             with opened(adios2.Mode.ReadRandomAccess) as (_, engine), calling_adios2(f"read {path!r}"):

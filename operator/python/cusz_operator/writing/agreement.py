@@ -198,10 +198,12 @@ class Known:
 
     Attributes:
         kinds: by name, from the steps that have been compressed.
+        dimensions: their names, by the name of an array that has some, from these steps.
         in_file: by name, from the file that is appended to.
     """
 
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
+    dimensions: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     in_file: dict[str, AsStored] = dataclasses.field(default_factory=dict)
 
 
@@ -226,6 +228,11 @@ def arrays_of(heads: ToldOf[Description], known: Known) -> dict[str, Description
                 f"{what} is {kind}, and was {known.kinds[name]} in earlier steps: a variable cannot change its type"
             )
         named = next((head.of.dimensions for head in heads[name] if head.of.dimensions), ())
+        before = known.dimensions.get(name, named)
+        if named and named != before:
+            raise ParameterError(
+                f"{what} has dims {named}, and had {before} in earlier steps: a variable has one set of names in a file"
+            )
         arrays[name] = first.of._replace(dimensions=named)
     _require_one_goal(firsts)
     for name, block in arrays.items():

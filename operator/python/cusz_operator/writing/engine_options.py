@@ -50,6 +50,9 @@ def engine_parameters(
         )
     if engine == "BP4" and given("AppendAfterSteps"):
         raise UnsupportedError("AppendAfterSteps is for BP5: BP4 keeps all steps, and appends after them")
+    for key, value in result.items():
+        if key.lower() == "appendaftersteps" and not re.fullmatch(r"\s*[+-]?\d+\s*", value):
+            raise ParameterError(f"{key} is {value!r}; it must be a number of steps")
     if engine == "BP5" and any(of.strip().lower() == "datasizebased" for of in given("AggregationType")):
         raise UnsupportedError(
             "AggregationType is DataSizeBased, with which ADIOS2 does not tell the number of a step that is appended, "

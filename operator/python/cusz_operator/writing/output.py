@@ -61,6 +61,7 @@ class Output:
         self._engine: Any = None
         self._fields: dict[str, Any] = {}  # variables by name
         self._tables: dict[str, Any] = {}
+        self._with_dimensions: set[str] = set()  # variables whose dimensions' names are stored
         self._adios = adios2.Adios() if comm is None else adios2.Adios(comm=comm)
         self._checks: checks.Recorder | None = None  # of a file, on rank 0
         self._claim: Claim | None = None  # as well
@@ -186,24 +187,22 @@ class Output:
         self._records.clear()
 
     def describe(self, block: Description) -> None:
-        """Defines a variable and its attributes before its first block is put: the same on all ranks."""
-        if block.name in self._fields:
-            return
-        zeros = [0] * len(block.shape)
-        kind = np.zeros(1, block.dtype)
-        variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
-        if not is_exact(kind.dtype) or is_packed(block.parameters):
-            variable.add_operation(self._operator)
-        self._fields[block.name] = variable
+        """Defines a variable before its first block is put, and its attributes: the same on all ranks."""
         whole = block.name
         if block.given.startswith("complex"):
             whole = next(whole.removesuffix(part) for part in PARTS if whole.endswith(part))
-        if block.name.endswith(PARTS[1]) and whole != block.name:
-            return  # the other part has described it
-        if block.given != block.dtype:
-            self.attribute(attribute_name(whole), block.given)
-        if block.dimensions:
+        if block.name not in self._fields:
+            zeros = [0] * len(block.shape)
+            kind = np.zeros(1, block.dtype)
+            variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
+            if not is_exact(kind.dtype) or is_packed(block.parameters):
+                variable.add_operation(self._operator)
+            self._fields[block.name] = variable
+            if block.given != block.dtype and block.name != whole + PARTS[1]:  # described with the real part
+                self.attribute(attribute_name(whole), block.given)
+        if block.dimensions and whole not in self._with_dimensions:
             self.attribute(f"{whole}/dimensions", " ".join(block.dimensions))
+            self._with_dimensions.add(whole)
 
     def put(self, blocks: Blocks, made: Compressed) -> None:
         """Hands over the archives of a variable's blocks, or puts the blocks if they are stored as they are.

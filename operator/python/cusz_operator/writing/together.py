@@ -408,6 +408,7 @@ class Together:
         """Notes the variables of a step that all ranks have compressed."""
         self.known.kinds |= {name: agreement.kind_of(block) for name, block in step.arrays.items()}
         self.known.kinds |= step.kinds
+        self.known.dimensions |= {name: block.dimensions for name, block in step.arrays.items() if block.dimensions}
 
     def combined(self, own: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """The exclusive or of all ranks' numbers, on rank 0 (collective if other ranks put rows of tables, too)."""
