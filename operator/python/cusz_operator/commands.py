@@ -99,12 +99,12 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
         help="variables of an uncompressed run; ratio and PSNR of a few bounds, from samples, go to standard error. "
         "Without --eb it chooses a bound for each variable:",
     )
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument(
+    goals = parser.add_mutually_exclusive_group()
+    goals.add_argument(
         "--relative", type=number, metavar="R", help="with --from: this fraction of the value range (default: 1e-4)"
     )
-    chosen.add_argument("--psnr", type=number, metavar="DB", help="with --from: the largest bound with this PSNR")
-    chosen.add_argument("--ratio", type=number, metavar="R", help="with --from: the smallest bound with this ratio")
+    goals.add_argument("--psnr", type=number, metavar="DB", help="with --from: the largest bound with this PSNR")
+    goals.add_argument("--ratio", type=number, metavar="R", help="with --from: the smallest bound with this ratio")
     parser.add_argument(
         "--mode",
         action="append",

@@ -52,14 +52,12 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
 }
 
 // Splits items into parts of about the same size: several per thread, because a thread may be slower than others, or
-// start later. counts: how many splits share the usual number of parts.
+// start later.
 struct Parts {
     std::uint64_t count, number;
-    Parts(std::uint64_t things, int threads, std::uint64_t counts = 1)
-        : count(things),
-          number(threads == 1
-                     ? 1
-                     : std::min(things, std::max<std::uint64_t>(16u * static_cast<unsigned>(threads) / counts, 1))) {}
+    Parts(std::uint64_t items, int threads)
+        : count(items),
+          number(threads == 1 ? 1 : std::min<std::uint64_t>(items, 16u * static_cast<unsigned>(threads))) {}
     struct Range {
         std::uint64_t begin, end;
     };

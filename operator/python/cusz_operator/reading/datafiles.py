@@ -193,6 +193,8 @@ class DataFiles:
             n_bytes: how many bytes of the archive to return, from the first one.
             begun: the first of them, if they are already known; they are not read again.
         """
+        if place.offset < 0:  # preadv might take it for something else
+            return None
         memory = np.empty(_ALIGNED + n_bytes, np.uint8)
         stored = memory[_ALIGNED - len(_PREFIX) :]
         known = 0
@@ -205,7 +207,7 @@ class DataFiles:
             read = known
             while read < stored.nbytes:  # in pieces of at most 2 GiB
                 n = os.preadv(file.descriptor, [stored[read:].data], place.offset + read)
-                if n <= 0 or place.offset < 0:  # a negative one may mean something else to preadv
+                if n <= 0:
                     return None
                 read += n
         except OSError:

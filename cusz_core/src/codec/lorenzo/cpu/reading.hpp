@@ -43,7 +43,6 @@ void read_payload(const Tiling& tiling, const Quantiser<T>& quantiser, const Dec
         at += count;
         return words + from;
     };
-    take(0);
     std::memcpy(&tile.anchor, take(words_of<T>), sizeof tile.anchor);
     std::uint32_t n_out_of_range = 0, n_unpredictable = 0;
     if (header.has_outliers) {

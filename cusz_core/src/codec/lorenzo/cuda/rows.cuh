@@ -87,7 +87,7 @@ class AnyCodes {
 public:
     __device__ AnyCodes(SubstreamDecoder& decoder, const DecodeTable& table, const CodedRuns<shape>& coded,
                         std::uint32_t n_coded, const Outliers<T>& out_of_range, RowMemory<T, shape>& memory)
-        : some_(decoder, table, coded, n_coded, memory), all_{decoder, table}, decoder_(decoder), coded_(coded),
+        : some_(decoder, table, coded, n_coded, memory), all_{decoder, table}, coded_(coded),
           out_of_range_(out_of_range), edge_(memory.box.edge), is_all_(n_coded == max_tile_values),
           has_mask_(n_coded < memory.box.values()) {}
 
@@ -120,7 +120,6 @@ public:
 private:
     SomeCodes<shape, T> some_;
     AllCodes<T, true> all_;
-    SubstreamDecoder& decoder_;
     const CodedRuns<shape>& coded_;
     Outliers<T> out_of_range_;
     const Edges& edge_;

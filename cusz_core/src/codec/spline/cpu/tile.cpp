@@ -115,7 +115,7 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
         later += apart * static_cast<std::ptrdiff_t>(lattice.field_stride[a]);
         later_coarse += apart / (lattice.is_active(a) ? 2 : 1) * static_cast<std::ptrdiff_t>(lattice.coarse_stride[a]);
     }
-    has_coarse_magnitudes = has_missing_around = has_missing = has_large = false;
+    has_coarse_magnitudes = has_missing_around = has_missing = false;
     verbatim.clear();
     for (auto& of_phase : others) of_phase.clear();
     const std::size_t n = of.n_bytes, of_classes = classes() * n;

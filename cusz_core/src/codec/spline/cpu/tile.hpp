@@ -114,7 +114,7 @@ struct SplineTile {
     std::int32_t* code = nullptr; // by byte: codes that are not symbols themselves; for verbatim values, their number
 
     bool has_coarse_magnitudes = false, has_missing_around = false; // in the coarser lattice, here and around
-    bool has_missing = false, has_large = false;                    // among codes
+    bool has_missing = false;                                       // among codes
     std::vector<Bits> verbatim;
     // Values that are not decoded from a code in a byte, in coding order; by phase - 1.
     struct Other {

@@ -143,7 +143,6 @@ private:
         a.slots = slots;
         a.table_of = work.table_of + v2::row_of(i, 1) * 128;
         a.flag_frequency = work.flag_frequency;
-        a.decode = true;
         a.result = work.result;
         find_fixed_contexts(of, memory_.stream());
         memory_.done("find_fixed_contexts");

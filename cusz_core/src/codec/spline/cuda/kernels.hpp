@@ -86,7 +86,6 @@ struct ReadArguments {
     const std::uint32_t* slots;          // by table and slot (codec/spline/tables.hpp)
     const std::uint8_t* table_of;        // by phase - 1 and place, 128 for each phase
     const std::uint16_t* flag_frequency; // by context of groups
-    bool decode;                         // or only compute the checksum
     ReadResult* result;
 };
 

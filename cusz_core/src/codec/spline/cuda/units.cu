@@ -40,7 +40,6 @@ __global__ void __launch_bounds__(ReadMemory<axes, fits>::warps* warp_lanes, blo
         const UnitPlace unit = a.of.units[number];
         const std::uint64_t sum = weigh_unit(a.of.payloads + unit.begin, unit.n, nullptr);
         if (lane() == 0) add(&a.result->checksum[a.lattice], part_of_sum(number, sum, (unit.n + 1) / 2));
-        if (!a.decode) continue;
         __syncwarp();
         const UnitError error = read_unit(a, shared.tables, number, shared.unit[warp()]);
         if (error != UnitError::none && lane() == 0) report(&a.result->error, a.first_unit + number, error);
