@@ -19,7 +19,7 @@ import cusz_operator as cz
 import support
 from cusz_core import cli, embedding
 from cusz_operator import report
-from cusz_operator.inspecting.report import collect, figures
+from cusz_operator.inspecting.report import collect, figures, pictures, values
 from cusz_operator.tables.boxes import pieces
 
 pytest.importorskip("adios2")
@@ -454,8 +454,8 @@ def test_every_number_of_dimensions(shape: tuple[int, ...], tmp_path: Path) -> N
 @pytest.mark.full
 def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = report.make(*runs)
-    monkeypatch.setattr(collect, "SLAB", 50)
-    monkeypatch.setattr(collect, "VIEW", 500)
+    monkeypatch.setattr(values, "SLAB", 50)
+    monkeypatch.setattr(pictures, "VIEW", 500)
     parts = report.make(*runs)
     for one, other in zip(whole.variables, parts.variables, strict=True):
         for a, b in zip(one.comparisons, other.comparisons, strict=True):
@@ -478,8 +478,8 @@ LARGE = support.smooth((64, 72, 160), support.F32)
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A run with U in four blocks, which counts as large and has fill values in a corner; and its original."""
-    monkeypatch.setattr(collect, "VIEW", LARGE.size // 2)
-    monkeypatch.setattr(collect, "PREVIEW", 40)
+    monkeypatch.setattr(pictures, "VIEW", LARGE.size // 2)
+    monkeypatch.setattr(pictures, "PREVIEW", 40)
     filled = LARGE.copy()
     filled[:, :8, :8] = 1e20
     for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
@@ -526,7 +526,7 @@ def test_a_large_run_is_drawn_from_few_of_its_bytes(large: tuple[Path, Path], mo
 
 
 def test_a_large_run_against_its_original(large: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "SLAB", 700)  # several pieces of the plane
+    monkeypatch.setattr(values, "SLAB", 700)  # several pieces of the plane
     page = report.make(*large)
     assert (page.broken, page.variables[0].planes) == ([], [])
     (comparison,) = page.variables[0].comparisons
@@ -547,7 +547,7 @@ def test_a_large_run_against_its_original(large: tuple[Path, Path], monkeypatch:
 
 
 def test_a_large_run_without_levels_that_are_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "VIEW", 1000)
+    monkeypatch.setattr(pictures, "VIEW", 1000)
     for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
         with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
             out.put("U", LARGE[0, :15], LARGE[0].shape)
@@ -562,7 +562,7 @@ def test_a_large_run_without_levels_that_are_a_grid(tmp_path: Path, monkeypatch:
 
 def test_where_a_large_run_has_no_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a level of an AMR code: the gaps between blocks are not filled with the values of their neighbours."""
-    monkeypatch.setattr(collect, "VIEW", 1000)
+    monkeypatch.setattr(pictures, "VIEW", 1000)
     with cz.Writer(tmp_path / "run.bp", eb=EB, predictor="spline") as out, out.step():
         out.put("U", LARGE[0, :16, :32], LARGE[0].shape)
         out.put("U", LARGE[0, 16:33, 100:], LARGE[0].shape, (16, 100))
@@ -582,7 +582,7 @@ def test_where_a_large_run_has_no_blocks(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ADIOS2 returns whole archives; only those of blocks that the plane cuts are read."""
-    monkeypatch.setattr(collect, "VIEW", 1000)
+    monkeypatch.setattr(pictures, "VIEW", 1000)
     with Program(tmp_path / "run.bp", engine) as out, out.step():
         out.put("u", LARGE[:20], LARGE.shape, eb=EB)
         out.put("u", LARGE[20:], LARGE.shape, (20, 0, 0))
@@ -601,7 +601,7 @@ def test_a_large_foreign_run(engine: str, tmp_path: Path, monkeypatch: pytest.Mo
 def test_values_whose_range_overflows(is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are drawn, although matplotlib itself would raise errors."""
     if is_large:
-        monkeypatch.setattr(collect, "VIEW", 500)
+        monkeypatch.setattr(pictures, "VIEW", 500)
     most = np.finfo(np.float64).max
     field = np.where(support.smooth((12, 30, 40), support.F64) > 0, most, -most)
     field[0, 0, :3] = np.nan, np.inf, 0
@@ -615,8 +615,8 @@ def test_values_whose_range_overflows(is_large: bool, tmp_path: Path, monkeypatc
 
 def test_a_small_run_is_not_decoded_to_be_drawn(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an original, variables of up to 2^24 values are not drawn; with one, slices of the whole are."""
-    assert collect.VIEW == 2**24
-    monkeypatch.setattr(collect, "picture_of", None)
+    assert pictures.VIEW == 2**24
+    monkeypatch.setattr(pictures, "picture_of", None)
     page = report.make(runs[0])
     assert all(variable.planes == [] for variable in page.variables)
     assert not any("lice of" in title for title in checked(report.html(page)).titles)
