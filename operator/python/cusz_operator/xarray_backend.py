@@ -386,32 +386,41 @@ def _variables_of(
             values = [reader[step].read(variable.name) for step in steps]
             data = np.array(values if has_step_dimension else values[0], variable.dtype)
         of_variable = variable.attributes
-        encoding = {}
-        if all(shape):
-            chunks = _chunks(variable, steps[0]) if shape else []
-            if of_level is not None:
-                chunks = _chunks_of_level(chunks, of_level)
-            encoding["preferred_chunks"] = dict(
-                zip(dimensions, [(1,) * len(steps), *chunks] if has_step_dimension else chunks, strict=True)
-            )
         if not has_step_dimension and len(all_steps) > 1 and not is_coordinate:
             of_variable = {"step": steps[0], **of_variable}
         own_attributes = _with_fill_values_of(_attributes(of_variable), data.dtype)
+        chunks = _preferred_chunks(variable, steps, has_step_dimension, of_level)
+        encoding = {} if chunks is None else {"preferred_chunks": dict(zip(dimensions, chunks, strict=True))}
         variables[name] = Variable(dimensions, data, own_attributes, encoding)
-    for dimension, along in levels.coordinates.items():
-        whole = variables.get(dimension)
-        if whole is None:
-            variables[dimension] = Variable([dimension], along, {"long_name": "index in the variable"})
-        elif whole.dims == (dimension,):  # read whole, to tell where values are
-            variables[dimension] = Variable([dimension], whole.to_numpy()[along], whole.attrs)
-        elif dimension in changing:
-            variables[dimension] = whole.isel({dimension: along})
-            variables[dimension].encoding = {"preferred_chunks": {whole.dims[0]: 1, dimension: len(along)}}
+    variables |= _coordinates_of_level(variables, levels.coordinates, changing)
     used = {dimension for variable in variables.values() for dimension in variable.dims}
     for numbers, which in of_steps.items():
         if which in used and which not in variables:
             variables[which] = Variable([which], np.array(numbers, np.int64), {"long_name": "step of the file"})
     return variables
+
+
+def _coordinates_of_level(
+    variables: Mapping[str, Variable], positions: Mapping[str, NDArray[np.int64]], changing: Collection[str]
+) -> dict[str, Variable]:
+    """The coordinates of a level's points.
+
+    Args:
+        variables: of the dataset; coordinates among them are those of all points.
+        positions: of the level's points, by dimension.
+        changing: names of dimensions whose values change from step to step.
+    """
+    found = {}
+    for dimension, along in positions.items():
+        whole = variables.get(dimension)
+        if whole is None:
+            found[dimension] = Variable([dimension], along, {"long_name": "index in the variable"})
+        elif whole.dims == (dimension,):  # read whole, to tell where values are
+            found[dimension] = Variable([dimension], whole.to_numpy()[along], whole.attrs)
+        elif dimension in changing:
+            found[dimension] = whole.isel({dimension: along})
+            found[dimension].encoding = {"preferred_chunks": {whole.dims[0]: 1, dimension: len(along)}}
+    return found
 
 
 def _names_of_step_dimensions(
@@ -598,6 +607,22 @@ def _given_names(name: str, ndim: int, attributes: Mapping[str, Any]) -> list[st
         if isinstance(names, list) and len(names) == len(set(names)) == ndim:
             return [str(each) for each in names]
     return None
+
+
+def _preferred_chunks(
+    variable: ReaderVariable, steps: Sequence[int], has_step_dimension: bool, level: VariableLevel | None
+) -> list[tuple[int, ...]] | None:
+    """The extents of a variable's chunks along every dimension; None if it has no values.
+
+    Args:
+        level: that is opened; None: the variable itself.
+    """
+    if not all(variable.shape):
+        return None
+    chunks = _chunks(variable, steps[0]) if variable.shape else []
+    if level is not None:
+        chunks = _chunks_of_level(chunks, level)
+    return [(1,) * len(steps), *chunks] if has_step_dimension else chunks
 
 
 def _chunks(variable: ReaderVariable, step: int) -> list[tuple[int, ...]]:
