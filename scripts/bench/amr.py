@@ -153,8 +153,8 @@ def report(document: Document) -> str:
     of_steps = (
         f"{runner.where(head)}; ADIOS2 {head['adios2']}, BP5, tmpfs. {head['blocks']} blocks of f32 (turbulence) on "
         f"each rank, a bound of {REL:g} of the range, `lorenzo`, one thread per rank. Microseconds of a step per block "
-        "of a rank, of the slowest rank, and bytes per block in the file; medians of "
-        f"{head['repeat']} steps, in which all take turns. Compressing alone is one call of `compress_many`. Other "
+        f"of a rank, for the slowest rank, and bytes per block in the file; medians of {head['repeat']} steps, with "
+        "the methods taking turns. Compressing alone is one call of `compress_many`. Other "
         f"programs used the machine, too: its load average was {head['load']:.1f} before the first step."
     )
     lines = []
@@ -167,9 +167,9 @@ def report(document: Document) -> str:
     first = document["read"][0]
     text = (
         f"A file of one step with {first['blocks']} blocks of {EDGE}^3 ({first['metadata_bytes'] / 1e6:.1f} MB of "
-        "ADIOS2's metadata and of checksums), opened by ranks together, of which each reads one block, and then "
-        "another. Milliseconds of the slowest rank, megabytes that each rank takes from the file system, and by how "
-        "many its memory grows. More ranks than cores share these."
+        "ADIOS2's metadata and of checksums), opened by all ranks together; each reads one block, and then "
+        "another. Milliseconds of the slowest rank, megabytes that each rank reads from the file system, and by how "
+        "many its memory grows. If there are more ranks than cores, they share them."
     )
     lines = []
     for row in document["read"]:

@@ -92,7 +92,8 @@ def told(document: Document) -> str:
         )
     names = sorted({row["field"] for row in rows})
     intro = (
-        f"How many times as small as SZ3's default's, and as fast: geometric means over {len(names)} fields and the "
+        "How many times smaller the archives are than those of SZ3's default, and how many times faster cusz is: "
+        f"geometric means over {len(names)} fields and the "
         f"bounds {', '.join(f'{eb:g}' for eb in sorted({row['eb'] for row in rows}))} of their range, from Python, one "
         f"thread ({runner.where(head)})."
     )

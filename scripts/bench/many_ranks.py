@@ -145,11 +145,11 @@ def model(ranks: int) -> Row:
 
 def report(document: Document) -> str:
     text = (
-        f"{runner.where(document['head'])}. A message between nodes takes {1e6 * LATENCY:.0f} us, {1e6 * OVERHEAD:.0f} "
-        f"us of either processor, and 1 us for every {1e-6 / PER_BYTE / 1e3:.0f} kB; those of a reduction to all ranks "
-        "follow each other, twice the logarithm of the number of ranks. Python's time is measured: rank 0's, to agree "
-        "and to bring the rows of 256 ranks together. Every rank has a block of each of "
-        f"{len(VARIABLES)} variables."
+        f"{runner.where(document['head'])}. A message between nodes takes {1e6 * LATENCY:.0f} us, plus "
+        f"{1e6 * OVERHEAD:.0f} us on each of the two processors and 1 us for every {1e-6 / PER_BYTE / 1e3:.0f} kB; a "
+        "reduction to all ranks is a chain of messages, twice the binary logarithm of the number of ranks. Python's "
+        "time is measured: what rank 0 takes to agree, and to gather the rows of 256 ranks. Every rank has a block of "
+        f"each of {len(VARIABLES)} variables."
     )
     cells = [
         [

@@ -198,19 +198,20 @@ def report(document: Document) -> str:
         for row in document["streams"]
     ]
     text += (
-        f" The model leaves out what a step costs besides, here {1e3 * min(beyond):.0f} to {1e3 * max(beyond):.0f} ms: "
+        f" The model leaves out the other costs of a step, here {1e3 * min(beyond):.0f} to {1e3 * max(beyond):.0f} ms: "
         "ADIOS2's messages about it, and the switch, which is a program."
     )
     streams = table(["network, MB/s", *METHODS, "times as fast"], lines)
     even = {cores: cores * speeds["compress"] * (1 - 1 / speeds["ratio"]) for cores in (1, 8, 32, 128)}
     model = (
-        "**The model.** Written as it is, a node's step takes its bytes over the node's share of the network or the "
-        "file system; compressed, what its cores take to compress, and a ratio-th of that time. Compression saves time "
-        "while the share is below cores x speed x (1 - 1 / ratio), with the speeds above: "
+        "**The model.** Uncompressed, a node's step takes its bytes over the node's share of the bandwidth of the "
+        "network or the file system; compressed, the time its cores need to compress it, plus the former time over the "
+        "ratio. Compression saves time while the share is below cores x speed x (1 - 1 / ratio), with the speeds "
+        "above: "
         + ", ".join(
             f"{value / 1e9:.1f} GB/s for {cores} {'core' if cores == 1 else 'cores'}" for cores, value in even.items()
         )
-        + ". (All cores at the speed of one, which memory does not sustain on every machine.)"
+        + ". (This assumes that all cores reach the speed of one, which memory does not sustain on every machine.)"
     )
     texts = [filled(part) for part in (*parts, text, model)]
     return "\n\n".join([*texts[:2], files, texts[2], streams, texts[3]])

@@ -150,7 +150,7 @@ def report(document: Document) -> str:
     text = (
         f"{runner.where(head)}; ADIOS2 {head['adios2']}, BP5, tmpfs; Python {head['python']}. One step, on rank 0, "
         f"medians of {head['repeat']}; a bound of {REL:g} of the range, one thread per rank. Microseconds per block of "
-        "this rank. Columns: blocks on each of so many ranks, and the mode."
+        "this rank. Columns: the blocks of each rank, the number of ranks, and the mode."
     )
     lines = [["the step", *(us(row, row["seconds"]["whole"]) for row in rows)]]
     lines.append(["compressing alone", *(us(row, row["seconds"]["compress"]) for row in rows)])

@@ -224,7 +224,7 @@ def conditions(document: Document) -> str:
     spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
     about = (
         f"- MB/s is 10^6 raw bytes per second, from memory to memory: the median of timed calls (repeat: "
-        f"{head['repeat']}{spread}) after a first, untimed one. Shorter calls than 20 ms are repeated for 20 ms, and "
+        f"{head['repeat']}{spread}) after a first, untimed one. Calls shorter than 20 ms are repeated for 20 ms, and "
         "their mean counts as one timing. All tools take turns in one process, whose malloc keeps freed memory. Memory "
         "is the growth of the process during a first compression, including the archive.",
         "- Relative bounds are relative to the range of the values that are finite and not fill. cusz finds that range "
