@@ -56,6 +56,18 @@ def test_the_shorter_one_is_taken(share: float, shape: tuple[int, ...], dtype: n
         assert lengths["auto"] <= 1.05 * min(lengths.values())
 
 
+@pytest.mark.parametrize("shape", [(80, 80), (170, 180), (16, 16, 16), (24, 24, 24), (3, 60, 70)], ids=str)
+def test_small_fields_with_gaps(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Presets suit values next to gaps so little that a map pays in small fields, which estimates have to know."""
+    x = (0.99 * waves(shape, F64) + 0.01 * noise(shape, F64)).astype(dtype)
+    x[sum(np.cos(i / 7 + a) for a, i in enumerate(np.indices(shape))) > 0.8] = np.nan
+    for eb in (1e-3, 3e-4):
+        support.check_contract(x, eb, "rel")
+        lengths = {predictor: len(compressed(x, eb, "rel", predictor)) for predictor in ("lorenzo", "spline", "auto")}
+        assert lengths["auto"] <= 1.02 * min(lengths.values())
+        assert lengths["spline"] < 0.85 * lengths["lorenzo"]
+
+
 def test_what_leaves_nothing_to_choose(dtype: np.dtype) -> None:
     nan, fill = np.full((40, 50, 60), np.nan, dtype), np.full((300, 200), 1e20, dtype)
     constant = np.full((40, 50, 60), 3, dtype)

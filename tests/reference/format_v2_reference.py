@@ -635,6 +635,7 @@ SIZES_NEAR_MISSING = 8, 14, 20, 26, 32, 40  # tables from which the frequencies 
 DELTA_TABLES = 14, 24  # the tables for a delta after one that is 0 (or none), and after any other
 MOST_DELTA = 31
 MAP_FROM = 1 << 13  # a map is tried from this many values on
+MAP_FROM_WITH_MISSING = 1 << 10  # if there are contexts with missing neighbours among them
 
 
 class Constants:
@@ -812,7 +813,8 @@ def choose_model(counts: Counts, dimensions: int, lattices: Sequence[Lattice]) -
         return int(of_values + group_costs[range(GROUP_CONTEXTS), model.group_index].sum())
 
     preset = min(range(PRESETS), key=lambda preset: (cost(preset), preset))
-    if counts.n.sum() + counts.missing.sum() < MAP_FROM:
+    values = (counts.n + counts.missing.sum(axis=1)).reshape(-1, CONTEXTS_IN_ROW)
+    if values.sum() < (MAP_FROM_WITH_MISSING if values[:, 64:].any() else MAP_FROM):
         return model_of_preset(dimensions, preset)
     of_map = 0
 

@@ -71,7 +71,7 @@ def counted(x: NDArray, eb: float) -> tuple[reference.Plan, reference.Counts]:
 @pytest.mark.parametrize(
     ("shape", "eb", "has_map"),
     [
-        *[((9, 10, 11), 1e-2, False), ((40, 40, 40), 1e-3, True), ((60, 50), 1e-4, False), ((50000,), 1e-3, True)],
+        *[((9, 10, 11), 1e-2, False), ((40, 40, 40), 1e-3, True), ((60, 50), 1e-4, True), ((50000,), 1e-3, True)],
         *[((300, 200), 1e-3, True), ((2,), 0.1, False), ((40, 40, 40), 1e-6, True)],
     ],
     ids=str,
@@ -206,6 +206,8 @@ def test_golden_archives_are_those_of_the_document(name: str) -> None:
     x, archive = case.make(), (golden_cases.folder(2) / f"{name}.cusz").read_bytes()
     assert reference.decode(archive).tobytes() == cusz.decompress(archive).tobytes()
     fill = case.options.get("fill")
+    if not case.written:
+        return
     if archive[:2] == reference.MAGIC:
         assert reference.encode(x, case.eb, case.mode, fill=fill, **interpolation_of(archive)) == archive  # type: ignore[arg-type]
     else:  # version 2 would not be shorter than raw

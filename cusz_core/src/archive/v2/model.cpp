@@ -23,6 +23,34 @@ std::uint32_t ideal_table(std::uint64_t n, std::uint64_t size) {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(table, n_size_tables - 1));
 }
 
+// Lower bounds of costs, by which a search can end early.
+struct LeastCosts {
+    std::array<std::uint16_t, n_size_tables> of_ideal; // by the ideal table, of all others
+    std::array<std::uint16_t, 2> of_missing;           // special and verbatim values
+    std::array<std::array<std::uint16_t, max_change + 1>, 2>
+        of_changes; // by `tables_of_changes`: of this size or larger
+};
+
+const LeastCosts& least_costs() {
+    static const LeastCosts costs = [] {
+        LeastCosts least;
+        const Tables& t = tables();
+        for (std::size_t i = 0; i < n_size_tables; ++i) least.of_ideal[i] = *std::ranges::min_element(t.crossed[i]);
+        for (std::size_t j = 0; j < 2; ++j) {
+            least.of_missing[j] = t.cost[0][j == 0 ? special : verbatim];
+            for (const auto& of : t.cost)
+                least.of_missing[j] = std::min(least.of_missing[j], of[j == 0 ? special : verbatim]);
+            const auto& of = t.cost[tables_of_changes[j]];
+            std::uint16_t cheapest = std::numeric_limits<std::uint16_t>::max();
+            for (std::size_t size = max_change + 1; size-- > 0;)
+                least.of_changes[j][size] = cheapest =
+                    std::min({cheapest, of[zero_symbol - size], of[zero_symbol + size]});
+        }
+        return least;
+    }();
+    return costs;
+}
+
 // The values of a context: n that cost as much as the ideal table's own symbols, and missing ones.
 struct Occurring {
     std::uint32_t context;
@@ -36,6 +64,11 @@ struct Occurring {
         const auto& of = tables().cost[table];
         return n * costs[table] + missing[0] * of[special] + missing[1] * of[verbatim];
     }
+    // No table costs less than this.
+    std::uint64_t bound() const {
+        const LeastCosts& least = least_costs();
+        return n * least.of_ideal[ideal] + missing[0] * least.of_missing[0] + missing[1] * least.of_missing[1];
+    }
     std::uint64_t least() const {
         if (context % n_places < n_ordinary_places) return cost(ideal);
         std::uint64_t cheapest = cost(n_size_tables);
@@ -43,6 +76,12 @@ struct Occurring {
             cheapest = std::min(cheapest, cost(table));
         return cheapest;
     }
+};
+
+// The best preset without a map, and its cost in 1/256 bits, without extra bits.
+struct Preset {
+    std::uint32_t number = 0;
+    std::uint64_t cost = 0;
 };
 
 struct Costs {
@@ -95,8 +134,6 @@ Model model_of_preset(std::uint32_t axes, std::uint32_t preset) {
     return {preset, false, tables().table_of[axes - 1][preset], tables().group_of[axes - 1][preset]};
 }
 
-Preset choose_preset(const Counts& counts, std::uint32_t axes) { return Costs(counts).best_preset(axes); }
-
 std::uint64_t bits_with_map(const Counts& counts) {
     const Costs costs(counts);
     std::uint64_t sum = 0;
@@ -109,31 +146,43 @@ std::uint64_t bits_with_map(const Counts& counts) {
     return sum / 256;
 }
 
-Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows) {
+Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows, ModelCost* cost_of_it,
+                   std::uint64_t values) {
     const Costs costs(counts);
     const auto [best, least] = costs.best_preset(axes);
+    if (cost_of_it != nullptr) *cost_of_it = {least, 0};
     std::uint64_t n = 0;
-    for (std::uint32_t c = 0; c < n_contexts; ++c) n += counts.n[c] + counts.missing[c][0] + counts.missing[c][1];
-    if (n < map_from) return model_of_preset(axes, best);
+    bool has_missing = false;
+    for (const Occurring& c : costs.contexts) {
+        n += c.n + c.missing[0] + c.missing[1];
+        has_missing = has_missing || c.context % n_places >= n_ordinary_places;
+    }
+    if (std::max(n, values) < (has_missing ? map_from_with_missing : map_from)) return model_of_preset(axes, best);
 
-    std::uint64_t of_map = 0;
+    ModelCost with_map;
     auto next = costs.contexts.begin();
     const auto change = [&](std::uint32_t context, int expected, std::uint8_t table) {
         const bool is_ordinary = context >= n_contexts || context % n_places < n_ordinary_places; // j is below 64, too
         const Occurring* here = nullptr;
         if (context < n_contexts && next != costs.contexts.end() && next->context == context) here = &*next++;
+        const auto cost_of_change = [&](int d) {
+            return std::uint64_t{tables().cost[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)]};
+        };
         const auto cost = [&](int d) {
             const auto to = static_cast<std::size_t>(expected + d);
             const std::uint64_t own = context >= n_contexts ? costs.group(context - n_contexts, to) : here->cost(to);
-            return own + tables().cost[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)];
+            return own + cost_of_change(d);
         };
         if (context < n_contexts && here == nullptr) { // no change is the cheapest
-            of_map += tables().cost[table][zero_symbol];
+            with_map.map += cost_of_change(0);
             return 0;
         }
         int chosen = 0; // among equally cheap ones the smaller in magnitude, then the negative one
         std::uint64_t cheapest = cost(0);
-        for (int size = 1; size <= max_change; ++size)
+        const auto& of_others = least_costs().of_changes[table == tables_of_changes[1]];
+        const std::uint64_t least_of_tables = here != nullptr ? here->bound() : 0;
+        for (int size = 1; size <= max_change && least_of_tables + of_others[static_cast<std::size_t>(size)] < cheapest;
+             ++size)
             for (const int d : {-size, size}) {
                 if (expected + d < first_table(is_ordinary) || expected + d > last_table(is_ordinary)) continue;
                 if (tables().frequency[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)] == 0)
@@ -143,11 +192,14 @@ Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows)
                     cheapest = own;
                 }
             }
-        of_map += cheapest;
+        with_map.map += cost_of_change(chosen);
+        with_map.values += cheapest - cost_of_change(chosen);
         return chosen;
     };
-    const Model with_map = changed_by_map(axes, best, rows, change);
-    return of_map < least ? with_map : model_of_preset(axes, best);
+    const Model changed = changed_by_map(axes, best, rows, change);
+    if (with_map.values + with_map.map >= least) return model_of_preset(axes, best);
+    if (cost_of_it != nullptr) *cost_of_it = with_map;
+    return changed;
 }
 
 std::vector<MapSymbol> map_of(const Model& model, std::uint32_t axes, std::uint32_t rows) {

@@ -29,19 +29,19 @@ struct Counts {
 
     void add(const Counts& other);
 };
-// The best preset without a map.
-struct Preset {
-    std::uint32_t number = 0;
-    std::uint64_t cost = 0; // 1/256 bits, without extra bits
-};
-Preset choose_preset(const Counts& counts, std::uint32_t axes);
 // The bits that the counted values and groups take with well-fitting tables, without extra bits and the map itself.
 std::uint64_t bits_with_map(const Counts& counts);
-// A map is tried from this number of counted values on.
-inline constexpr std::uint64_t map_from = 1u << 13;
+// A map is tried from this number of counted values on: sooner if some have missing neighbours, which presets suit less.
+inline constexpr std::uint64_t map_from = 1u << 13, map_from_with_missing = 1u << 10;
 
-// rows: one bit for each row that occurs.
-Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows);
+// What counted values and groups take with a model, and the map itself, in 1/256 bits, without extra bits.
+struct ModelCost {
+    std::uint64_t values = 0, map = 0;
+};
+// rows: one bit for each row that occurs. cost: of the chosen model, if it is wanted. values: how many the field has, if
+// it has more than are counted.
+Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows, ModelCost* cost = nullptr,
+                   std::uint64_t values = 0);
 
 // A symbol of a coded map, and the table that it is coded with.
 struct MapSymbol {
@@ -55,6 +55,9 @@ Model read_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, con
 
 // ---- Common to writing and reading a map
 
+// What a change is coded with: after a change of 0, and after any other.
+inline constexpr std::uint8_t tables_of_changes[] = {14, 24};
+
 // The range of tables for contexts in an ordinary place, and for the others.
 constexpr int first_table(bool is_ordinary) { return is_ordinary ? 0 : static_cast<int>(n_size_tables); }
 constexpr int last_table(bool is_ordinary) { return static_cast<int>(is_ordinary ? n_size_tables : n_tables) - 1; }
@@ -63,7 +66,6 @@ constexpr int last_table(bool is_ordinary) { return static_cast<int>(is_ordinary
 // table) returns what to add to `expected`, and the sum must be legal. table: the one that the change is coded with.
 template <class Change>
 Model changed_by_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, const Change& change) {
-    constexpr std::uint8_t tables_of_changes[] = {14, 24}; // after a change of 0, and after any other
     Model model = model_of_preset(axes, preset);
     const Model base = model;
     int before = 0;

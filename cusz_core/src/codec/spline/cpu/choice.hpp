@@ -146,7 +146,7 @@ public:
     Choice chosen() const {
         constexpr std::uint64_t of_head = 24, of_map = 200; // bytes, about
         const std::uint64_t of_units = scaled(of_best_.bits / 8, values_, boxes_.number() * boxes_.values());
-        return {best_, of_head + of_units + (is_small_ ? 0 : std::min(of_map, of_units / 4))};
+        return {best_, of_head + of_units + (is_small_ ? of_best_.map_bits / 8 : std::min(of_map, of_units / 4))};
     }
     // most: a longer archive is not used, so nothing is tried if the estimate is far above this.
     Choice choose(std::uint64_t most) {
@@ -174,7 +174,7 @@ private:
     static constexpr std::uint64_t any = std::uint64_t{1} << 40;
 
     Estimate estimate(const Interpolation& how) {
-        return engine_.estimate(of_box_, how, sample_, boxes_.number(), !is_small_);
+        return engine_.estimate(of_box_, how, sample_, boxes_.number(), is_small_ ? values_ : 0);
     }
     void take(const Interpolation& how, const Estimate& its) {
         best_ = how;
@@ -184,7 +184,8 @@ private:
     // Takes `how` if it saves more than one in `least` bits.
     bool attempt(const Interpolation& how, std::uint64_t least = any) {
         const Estimate other = estimate(how);
-        if (other.bits + other.bits / least >= of_best_.bits) return false;
+        const std::uint64_t bits = other.bits + other.map_bits;
+        if (bits + bits / least >= of_best_.bits + of_best_.map_bits) return false;
         take(how, other);
         return true;
     }

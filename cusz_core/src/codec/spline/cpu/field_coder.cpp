@@ -163,6 +163,7 @@ typename FieldCoder<T>::Recorded FieldCoder<T>::record(const Field& coded, const
         std::swap(records_[0], kept_.record);
     else
         record_unit(coded.coder, units[0], field, worker(0), records_[0]);
+    if (records_[0].n_special + records_[0].n_verbatim > 0) recorded.is_kept = false; // a map may pay
     forget();
     for (std::size_t u = 1; u < recorded.n;) {
         std::size_t end = u;
@@ -419,7 +420,7 @@ void FieldCoder<T>::release_scratch() {
 
 template <class T>
 typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front, const Interpolation& how,
-                                                         const T* fields, std::uint64_t n, bool has_map) {
+                                                         const T* fields, std::uint64_t n, std::uint64_t of_small) {
     make_workers(1);
     UnitWorker<T>& own = worker(0);
     UnitRecord& record = own.record;
@@ -443,12 +444,14 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
         record.count(1, *counts_);
         estimate.bits += record.extra_bits + record.n_verbatim * 8 * sizeof(T);
     }
-    if (has_map) {
+    if (of_small == 0) {
         estimate.bits += v2::bits_with_map(*counts_);
     } else {
-        const v2::Preset preset = v2::choose_preset(*counts_, pyramid.lattices[0].n_active);
-        estimate.bits += preset.cost / 256;
-        estimate.preset = preset.number;
+        v2::ModelCost cost;
+        const std::uint32_t n_axes = pyramid.lattices[0].n_active;
+        estimate.preset = v2::choose_model(*counts_, n_axes, rows_of(pyramid), &cost, of_small).preset;
+        estimate.bits += cost.values / 256;
+        estimate.map_bits = cost.map / 256;
     }
     return estimate;
 }

@@ -50,12 +50,14 @@ public:
 
     // How long a field's units would be, and what they would be coded with.
     struct Estimate {
-        std::uint64_t bits = 0;   // of the units, about
-        std::uint32_t preset = 0; // if it was chosen without a map
+        std::uint64_t bits = 0, map_bits = 0; // of the units, about, and of the map if the field is small
+        std::uint32_t preset = 0;             // if the field is small
         Lattice finest{};
     };
-    // Estimates n fields, one after another in memory: parts of a larger field, or the only one.
-    Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n, bool has_map);
+    // Estimates n fields, one after another in memory: parts of a larger field, or the only one. of_small: how many values
+    // that one has if its model is to be chosen as for itself; 0: it is large, and its map is assumed to fit.
+    Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n,
+                      std::uint64_t of_small);
     // What linear and cubic interpolation leave of such fields, by the layout's axes, the fastest first.
     CostsByAxis curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const;
     // Keeps how the last estimated field was coded; it must be one unit without a map. The next call of compress(), for
@@ -137,7 +139,7 @@ private:
     // a sample.
     struct Recorded {
         std::size_t n;
-        bool is_kept; // the record is what a choice has kept
+        bool is_kept; // the record is what a choice has kept, and so is the preset
     };
     struct Written {
         std::vector<std::uint16_t> payload; // of a unit, unless it is already in its place
