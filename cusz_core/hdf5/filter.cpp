@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <span>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "chunk.hpp"
+#include "decoded.hpp"
 #include "hdf5.hpp"
 #include "host.hpp"
 
@@ -163,8 +165,25 @@ void replace(const Host& host, const Buffer& buffer, Host::Memory memory, std::s
     *buffer.capacity = capacity;
 }
 
+std::span<const std::byte> values_of(const void* memory, const Chunk& chunk) {
+    return {static_cast<const std::byte*>(memory), chunk.bytes};
+}
+
+// Warns once, because HDF5 shows its errors only where a call fails.
+void warn_of_losses_that_add_up(const Chunk& chunk, const void* memory) {
+    static std::atomic<bool> has_warned = false;
+    const cusz_params& params = chunk.params;
+    const bool is_stable = params.eb == 0 || (params.mode == CUSZ_ABS && params.predictor == CUSZ_PREDICTOR_LORENZO);
+    if (is_stable || has_warned || !was_decoded(values_of(memory, chunk)) || has_warned.exchange(true)) return;
+    std::fputs("cusz (HDF5 filter): values that were decompressed are compressed again, as where a chunk is written in "
+               "parts: errors add up beyond the bound. Write whole chunks, or use mode abs with predictor lorenzo "
+               "(docs/guides/hdf5.md, Data that grow within chunks)\n",
+               stderr);
+}
+
 std::size_t compress(const Host& host, const Chunk& chunk, const Buffer& buffer) {
     require(buffer.bytes == chunk.bytes, "what HDF5 hands over is not a chunk of values");
+    warn_of_losses_that_add_up(chunk, *buffer.memory);
     const Context context;
     const std::size_t capacity = chunk.bytes + CUSZ_RAW_OVERHEAD_BYTES;
     Host::Memory archive = host.allocate(capacity);
@@ -186,6 +205,7 @@ std::size_t decompress(const Host& host, const Chunk& chunk, const Buffer& buffe
     Host::Memory field = host.allocate(chunk.bytes);
     context.require(cusz_decompress(context.get(), *buffer.memory, buffer.bytes, CUSZ_BACKEND_CPU, chunk.params.threads,
                                     field.get(), chunk.bytes));
+    remember_decoded(values_of(field.get(), chunk));
     replace(host, buffer, std::move(field), chunk.bytes);
     return chunk.bytes;
 }

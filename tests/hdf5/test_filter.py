@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -238,3 +240,33 @@ def test_h5py_searches_the_folder_once_and_after_those_of_the_user() -> None:
     folders = [h5py.h5pl.get(i) for i in range(h5py.h5pl.size())]
     assert folders.count(bytes(plugin_path())) == 1
     assert folders[-1] == bytes(plugin_path())
+
+
+WRITE = """
+import sys, h5py, numpy as np
+from cusz_core.hdf5 import Cusz
+x = np.linspace(0, 9, 20 * 4000).reshape(20, 4000) ** 2
+mode, predictor, eb, steps = sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5])
+with h5py.File(sys.argv[1], "w", rdcc_nbytes=0) as file:  # no chunk stays in memory
+    dataset = file.create_dataset("x", x.shape, "f8", chunks=(10, 4000), **Cusz(eb, mode, predictor=predictor))
+    for i in range(0, 20, steps):
+        dataset[i : i + steps] = x[i : i + steps]
+print(np.abs(h5py.File(sys.argv[1])["x"][...] - x).max())
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "predictor", "eb", "steps", "is_warned"),
+    [
+        *[("abs", "auto", 1e-3, 2, True), ("rel", "lorenzo", 1e-3, 2, True), ("abs", "auto", 1e-3, 10, False)],
+        *[("abs", "lorenzo", 1e-3, 2, False), ("abs", "auto", 0, 2, False)],
+    ],
+)
+def test_chunks_that_are_written_in_parts(
+    mode: str, predictor: str, eb: float, steps: int, is_warned: bool, tmp_path: Path
+) -> None:
+    """Their errors add up, which is said once, and not where they do not."""
+    arguments = [str(tmp_path / "x.h5"), mode, predictor, str(eb), str(steps)]
+    done = subprocess.run([sys.executable, "-c", WRITE, *arguments], capture_output=True, text=True, check=True)
+    assert done.stderr.count("errors add up beyond the bound") == done.stderr.count("\n") == is_warned
+    assert is_warned or float(done.stdout) <= eb
