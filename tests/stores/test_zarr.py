@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,46 @@ def test_chunks_that_are_written_again_lose_nothing_more(zarr_format: Any) -> No
     assert not support.violations(X, np.asarray(array[...]), EB)
 
 
+def test_values_that_were_stored_exactly_are_rounded_once() -> None:
+    """With an absolute bound and the Lorenzo predictor: noise is stored raw, until values beside it are replaced."""
+    x = np.random.default_rng(0).standard_normal((8, 40, 40))
+    x[1:] *= 1e12
+    array = create(zarr.storage.MemoryStore(), x, CuszCodec(EB, predictor="lorenzo"), chunks=x.shape)
+    assert support.same_bits(np.asarray(array[...]), x)
+    array[1:4] = 0
+    rounded = np.asarray(array[0])
+    assert not support.same_bits(rounded, x[0])
+    array[4:] = 0
+    assert support.same_bits(np.asarray(array[0]), rounded)
+    assert not support.violations(x[0], rounded, EB)
+
+
+@pytest.mark.parametrize("options", [{}, {"shards": (8, 30, 40)}], ids=["chunks", "shards"])
+@pytest.mark.parametrize(
+    ("codec", "adds_up"),
+    [
+        (CuszCodec(EB), True),
+        (CuszCodec(EB, mode="rel", predictor="lorenzo"), True),
+        (CuszCodec(EB, predictor="lorenzo"), False),
+        (CuszCodec(0), False),
+    ],
+    ids=["auto", "rel", "lorenzo", "lossless"],
+)
+def test_a_chunk_that_is_written_in_parts_warns(codec: CuszCodec, adds_up: bool, options: dict[str, Any]) -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        array = create(zarr.storage.MemoryStore(), X, codec, chunks=(4, 30, 40), **options)
+        array[...] = X  # whole chunks again, the last one at the edge
+        array[4:8] = X[4:8]
+        assert type(array[4:8]) is np.ndarray
+        array[12:16] = array[4:8]
+        assert not shown
+        array[5] = X[5]
+    assert len(shown) == adds_up
+    assert all("mode='abs' with predictor='lorenzo'" in str(each.message) for each in shown)
+
+
+@pytest.mark.filterwarnings("ignore:a part of a chunk was written")
 @pytest.mark.parametrize(
     "options",
     [

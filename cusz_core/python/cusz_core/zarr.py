@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +101,14 @@ class CuszCodec(ArrayBytesCodec):
         return await asyncio.to_thread(self._decode_sync, chunk_bytes, chunk_spec)
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        if isinstance(chunk_array, _Decoded) and not self._is_stable:
+            warnings.warn(
+                "a part of a chunk was written, so the whole chunk was decoded and is compressed again with codec "
+                f"cusz, mode {self.parameters.mode!r} and predictor {self.parameters.predictor!r}: errors add up "
+                "beyond the bound. Write whole chunks (dask's chunks multiples of Zarr's), or use mode='abs' with "
+                "predictor='lorenzo', which keeps the bound",
+                stacklevel=1,
+            )
         chunk = chunk_array.as_numpy_array().astype(_dtype(chunk_spec), copy=False)
         archive = codec.compress_with(chunk.reshape(chunks.field_shape(chunk.shape)), self.parameters)
         return chunk_spec.prototype.buffer.from_bytes(archive)
@@ -113,7 +123,25 @@ class CuszCodec(ArrayBytesCodec):
                 f"shape {shape}"
             )
         field = codec.decompress(archive)
-        return chunk_spec.prototype.nd_buffer.from_numpy_array(field.reshape(chunk_spec.shape))
+        return _decoded(chunk_spec.prototype.nd_buffer).from_numpy_array(  # type: ignore[arg-type]
+            field.reshape(chunk_spec.shape)
+        )
+
+    @property
+    def _is_stable(self) -> bool:
+        """Whether values keep within the bound however often a chunk is decoded and encoded again."""
+        chosen = self.parameters
+        return chosen.eb == 0 or (chosen.mode, chosen.predictor) == ("abs", "lorenzo")
+
+
+class _Decoded:
+    """Marks a buffer that this codec has decoded. Zarr writes a part of a chunk into a copy of such a buffer, and
+    copies and views have the class of the original; so what comes to be encoded with this mark was encoded before."""
+
+
+@functools.cache
+def _decoded(nd_buffer: type[NDBuffer]) -> type[NDBuffer]:
+    return type(f"Decoded{nd_buffer.__name__}", (_Decoded, nd_buffer), {})
 
 
 def _dtype(chunk_spec: ArraySpec) -> np.dtype[Any]:
