@@ -177,8 +177,15 @@ def test_more_dimensions_than_four_in_thin_blocks(options: Any, engine: Any, tmp
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        cz.Reader(tmp_path / "run.bp")
+    for name in (tmp_path / "run.bp", ""):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            cz.Reader(name)
+
+
+def test_a_file_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "run.nc").touch()
+    with pytest.raises(NotADirectoryError, match=r"run\.nc' is a file, not a \.bp folder"):
+        cz.Reader(tmp_path / "run.nc")
 
 
 def test_steps_are_not_selected_by_a_parameter(file: tuple[Path, np.ndarray]) -> None:

@@ -715,6 +715,7 @@ def test_the_command(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     [
         (["none.bp"], 1, "'none.bp' does not exist"),
         (["run.bp", "--original", "none.bp"], 1, "'none.bp' does not exist"),
+        (["file.nc"], 1, "'file.nc' is a file, not a .bp folder"),
         (["run.bp", "--variable", "W"], 2, "no variable 'W' in 'run.bp': there are U, V, ids, title"),
         (["exact.bp", "--original", "run.bp"], 2, "did you mean 'run.bp' --original 'exact.bp'?"),
         (["run.bp", "-o", "."], 2, ". is a directory"),
@@ -731,6 +732,7 @@ def test_what_cannot_be_reported(
 ) -> None:
     monkeypatch.chdir(runs[0].parent)
     Path("empty.bp").mkdir()
+    Path("file.nc").touch()
     assert cli.main(["report", *arguments]) == code
     out, err = capsys.readouterr()
     assert out == ""

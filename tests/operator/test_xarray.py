@@ -88,6 +88,12 @@ def test_every_way_to_index(written: Path, index: Any) -> None:
         assert np.array_equal(data["U"][index].values, again["U"].load()[index].values)
 
 
+@pytest.mark.parametrize("index", [{"step": 3}, {"step": -4}, {"y": 40}, {"x": -31}, {"y": [3, 40]}], ids=str)
+def test_an_index_beyond_the_end(written: Path, index: dict[str, Any]) -> None:
+    with xarray.open_dataset(written, engine="cusz") as data, pytest.raises(IndexError, match="out of bounds"):
+        data["U"].isel(index).load()
+
+
 def test_only_what_is_needed_is_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = support.calls_of(monkeypatch, cz.reader.ReaderStep, "read")
     with xarray.open_dataset(written, engine="cusz") as data:
@@ -123,6 +129,23 @@ def test_the_engine_is_found_by_the_name_of_the_file(written: Path, tmp_path: Pa
         xarray.open_dataset(tmp_path / "other.bp")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         xarray.open_dataset(tmp_path / "none.bp", engine="cusz")
+    (tmp_path / "run.nc").touch()
+    with pytest.raises(NotADirectoryError, match=r"run\.nc' is a file, not a \.bp folder"):
+        xarray.open_dataset(tmp_path / "run.nc", engine="cusz")
+
+
+def test_texts_have_a_fixed_width(engine: Any, tmp_path: Path) -> None:
+    """dask cannot choose chunks of objects."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
+        for n, text in enumerate(("dry", "", "très humide")):
+            with out.step():
+                out.put("weather", text)
+                if n == 1:
+                    out.put("once", "one text")
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", chunks="auto") as data:
+        assert data["weather"].dtype == "<U11"
+        assert data["weather"].values.tolist() == ["dry", "", "très humide"]
+        assert data["once"].values == np.array("one text")
 
 
 def test_a_file_of_another_program(engine: str, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class CuszBackendEntrypoint(BackendEntrypoint):
                 append by other ranks. (Reading another step that differs raises a ParameterError.)
 
         Raises:
-            FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
+            FileNotFoundError, NotADirectoryError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
             ParameterError: there is no such group, or no variable has such a level.
             ValueError: xarray cannot decode a variable by its attributes; the message names the variable, and which
                 option to switch off.
@@ -291,10 +291,7 @@ class _LazyArray(BackendArray):
 
     def _read(self, key: tuple[int | slice, ...]) -> NDArray[Any]:
         """Reads what numpy's basic indexing gives for these integers and slices (with positive steps)."""
-        ranges = [
-            range(k, k + 1) if isinstance(k, (int, np.integer)) else range(*k.indices(n))
-            for k, n in zip(key, self.shape, strict=True)
-        ]
+        ranges = [_range(k, n) for k, n in zip(key, self.shape, strict=True)]
         of_steps, *axes = ranges if self._has_step_dimension else [range(1), *ranges]
         if not all(ranges):
             values = np.empty([len(r) for r in (of_steps, *axes)], self.dtype)
@@ -314,6 +311,15 @@ class _LazyArray(BackendArray):
             _require_same(step, self._name, self._level, self._steps[0])
         values: NDArray[Any] = step.read(self._name, start, count, fill=self._fill, level=number)
         return values
+
+
+def _range(key: int | slice, extent: int) -> range:
+    """The indices that a key selects along an axis; IndexError for an integer beyond it, as numpy raises."""
+    if isinstance(key, slice):
+        return range(*key.indices(extent))
+    if not -extent <= key < extent:
+        raise IndexError(f"index {key} is out of bounds for an axis of size {extent}")
+    return range(key % extent, key % extent + 1)
 
 
 def _require_same(step: ReaderStep, name: str, level: VariableLevel, first: int) -> None:
@@ -384,7 +390,9 @@ def _variables_of(
             data = indexing.LazilyIndexedArray(array)
         else:
             values = [reader[step].read(variable.name) for step in steps]
-            data = np.array(values if has_step_dimension else values[0], variable.dtype)
+            # Texts have a fixed width, as from xarray's other engines: dask cannot choose chunks of Python's objects.
+            dtype = np.dtype(str) if variable.dtype.hasobject else variable.dtype
+            data = np.array(values if has_step_dimension else values[0], dtype)
         of_variable = variable.attributes
         if not has_step_dimension and len(all_steps) > 1 and not is_coordinate:
             of_variable = {"step": steps[0], **of_variable}

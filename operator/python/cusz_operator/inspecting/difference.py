@@ -96,7 +96,7 @@ def compare_runs(
         progress: called with the part of the work that is done.
 
     Raises:
-        FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
+        FileNotFoundError, NotADirectoryError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
         ParameterError: neither run has a variable or step, or the bound makes no sense.
     """
     if eb is not None:

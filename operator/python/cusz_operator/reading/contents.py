@@ -161,8 +161,10 @@ class Contents:
     ) -> None:
         self.path = path
         is_stream = engine == "SST"
-        if not is_stream and (not path or not Path(path).is_dir()):
+        if not is_stream and (not path or not Path(path).exists()):
             raise FileNotFoundError(f"{path!r} does not exist")
+        if not is_stream and not Path(path).is_dir():
+            raise NotADirectoryError(f"{path!r} is a file, not a .bp folder")
         self.rank: int = comm.rank if comm is not None else 0
         self.size: int = comm.size if comm is not None else 1
         self.threads = embedding.threads(threads) or cusz_core.default_threads()

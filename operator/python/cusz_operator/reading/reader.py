@@ -65,6 +65,7 @@ class Reader:
 
         Raises:
             FileNotFoundError: there is no such file.
+            NotADirectoryError: it is a file, not a .bp folder.
             ParameterError: a parameter out of its legal range.
             CorruptArchiveError: its metadata is damaged, or it is truncated.
             PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.

@@ -44,6 +44,7 @@ def make(
 
     Raises:
         FileNotFoundError: there is no such file.
+        NotADirectoryError: it is a file, not a .bp folder.
         ParameterError: the run lacks one of `variables`; a variable has another type or shape in the original; or the
             original is compressed with an error bound, and the run is not.
         CorruptArchiveError: a file is damaged.
