@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -222,9 +223,16 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "a large integer": (2**70, {}, cusz_core.UnsupportedError, "no number that ADIOS2 can store"),
     "long doubles": (IDS.astype(np.longdouble), {}, cusz_core.UnsupportedError, "float128"),
     "texts": (np.array(["a"]), {}, cusz_core.UnsupportedError, "dtype <U1"),
-    "masked": (np.ma.array(IDS, mask=IDS > 5), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
+    "masked": (np.ma.array(IDS, mask=IDS > 5), {}, cusz_core.UnsupportedError, r"lost: put its .filled\(value\)$"),
     "masked otherwise": (MaskedByUser(IDS, mask=IDS > 5), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
     "masked bools": (MaskedByUser(IDS > 5, mask=IDS > 5), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
+    "masked numbers": (np.ma.array(FLAT, mask=FLAT == 0), {}, cusz_core.UnsupportedError, "'v' .* with fill=value$"),
+    "masked complex": (np.ma.array(FLAT * 1j, mask=FLAT == 0), {}, cusz_core.UnsupportedError, "'v' .* fill=value$"),
+    "a list": ([[1, 2]], {}, cusz_core.UnsupportedError, r"is a list; .* complex64.*: put numpy.asarray\(...\) of it"),
+    "None": (None, {}, cusz_core.UnsupportedError, "is None; a Writer takes .* numbers and texts$"),
+    "bytes": (b"ab", {}, cusz_core.UnsupportedError, "is a bytes; a Writer takes .* numbers and texts$"),
+    "a dictionary": ({"v": IDS}, {}, cusz_core.UnsupportedError, "is a dict; .*: put its variables one by one"),
+    "many dimensions": (np.zeros((1,) * 33), {}, cusz_core.UnsupportedError, "33 dimensions; accepted are 1 to 32"),
     "a masked value": (np.ma.masked, {}, cusz_core.UnsupportedError, "whose mask would be lost"),
     "one integer, masked": (np.ma.array(3, mask=True), {}, cusz_core.UnsupportedError, "whose mask would be lost"),
     "foreign bytes": (IDS.astype(">i4"), {}, cusz_core.UnsupportedError, "foreign byte order"),
@@ -274,8 +282,23 @@ def test_what_makes_no_sense_is_refused(case: str, tmp_path: Path) -> None:
         assert [step.read("v").tolist() for step in run] == [IDS.tolist(), (IDS + 1).tolist()]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.complex64, np.int32, np.bool_])
+@pytest.mark.parametrize(
+    ("module", "make", "way"), [("xarray", "DataArray", ".values"), ("dask.array", "from_array", ".compute()")]
+)
+def test_arrays_that_have_to_be_read_or_computed(module: str, make: str, way: str, dtype: Any, tmp_path: Path) -> None:
+    array = getattr(pytest.importorskip(module), make)(np.ones((3, 4), dtype))
+    message = rf"'v' is an? {module}.*; a Writer takes .*: put its {re.escape(way)}$"
+    with (
+        pytest.raises(cusz_core.UnsupportedError, match=message),
+        cz.Writer(tmp_path / "run.bp", eb=1e-3) as out,
+        out.step(),
+    ):
+        out.put("v", array)
+
+
 def test_texts_are_not_asked_for_a_bound(tmp_path: Path) -> None:
-    with pytest.raises(cusz_core.UnsupportedError, match=r"'names' has dtype <U1 .* accepted are arrays of"):
+    with pytest.raises(cusz_core.UnsupportedError, match=r"'names' has dtype <U1 .* a Writer takes numpy arrays of"):
         support.write_run(tmp_path / "run.bp", {"names": np.array(["a", "b"])})
 
 

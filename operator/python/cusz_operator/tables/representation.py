@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cusz_core import Parameters
+from cusz_core import Parameters, embedding
 from cusz_core.errors import ParameterError, UnsupportedError
+
+from ..plugin import MAX_NDIM
 
 #: The types that are stored as others.
 CONVERTED = ("bool", "float16", "complex64", "complex128")
@@ -29,6 +32,12 @@ CONVERTED = ("bool", "float16", "complex64", "complex128")
 ATTRIBUTE_PREFIX = "cusz/"
 #: Suffixes to the name of a complex variable, for its parts.
 PARTS = ("/real", "/imag")
+#: What `Writer.put` takes, for messages.
+_ACCEPTED = (
+    "a Writer takes numpy arrays of float16, float32, float64, complex64, complex128, integers of 8 to 64 bits and "
+    f"bool, with 1 to {MAX_NDIM} dimensions, arrays of float32 and float64 on a CUDA device or by DLPack, numbers and "
+    "texts"
+)
 _MAX_TEXT_OF_BP4 = 2**16 - 1  # bytes: BP4 stores their number in 16 bits
 _FLOAT16 = np.finfo(np.float16)
 
@@ -123,17 +132,20 @@ def one_value(value: Any) -> Any:
 
 
 def stored(name: str, array: Any) -> list[Stored]:
-    """An array in host or device memory, as it is stored; anything that cannot be a block is returned as it is.
+    """An array in host or device memory, as it is stored.
 
     Raises:
-        UnsupportedError: an array of something other than numbers.
+        UnsupportedError: no array, a masked one, or one of a type that a Writer does not take.
     """
+    what = f"the block of {name!r}"
+    if not _is_array(array):
+        raise UnsupportedError(f"{what} is {embedding.describe(array)}; {_ACCEPTED}{_remedy(array)}")
     dtype = getattr(array, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
-        raise UnsupportedError(
-            f"the block of {name!r} has dtype {dtype.str} ({dtype.name}); accepted are arrays of floating-point or "
-            "complex numbers, integers and bool"
-        )
+    if isinstance(dtype, np.dtype) and (dtype.kind not in "biufc" or dtype.char in "gG"):
+        raise UnsupportedError(f"{what} has dtype {dtype.str} ({dtype.name}); {_ACCEPTED}")
+    if isinstance(array, np.ma.MaskedArray):
+        option = ", with fill=value" if array.dtype.kind in "fc" else ""  # which what is stored exactly does not take
+        raise UnsupportedError(f"{what} is a masked array, whose mask would be lost: put its .filled(value){option}")
     given = type_name(dtype) if isinstance(dtype, np.dtype) else getattr(dtype, "name", "")
     if given == "bool":
         return [Stored(name, array.view(np.uint8), given)]
@@ -143,6 +155,30 @@ def stored(name: str, array: Any) -> list[Stored]:
         parts = (array.real, array.imag)
         return [Stored(name + suffix, part, given) for suffix, part in zip(PARTS, parts, strict=True)]
     return [Stored(name, array, given)]
+
+
+def _is_array(value: Any) -> bool:
+    """Whether something is an array of numpy's or on a device, or can be had through DLPack."""
+    if isinstance(value, np.ndarray):
+        return True
+    try:
+        return hasattr(value, "__cuda_array_interface__") or hasattr(value, "__dlpack_device__")
+    except Exception:  # such as PyTorch's for a tensor that requires a gradient; cusz_core says so
+        return True
+
+
+def _remedy(value: Any) -> str:
+    """What to put in place of something that is no array, for a message; its values are not computed for this."""
+    kind = type(value)
+    if isinstance(value, Mapping):
+        return ": put its variables one by one"
+    if isinstance(getattr(kind, "values", None), property):  # xarray, pandas
+        return ": put its .values"
+    if hasattr(kind, "compute"):  # dask
+        return ": put its .compute()"
+    if hasattr(kind, "__array__") or (isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray))):
+        return ": put numpy.asarray(...) of it"
+    return ""
 
 
 def float16_of(value: float) -> float:

@@ -180,9 +180,9 @@ def prepare(
 
 def _placed(array: Any, what: str) -> embedding.PlacedField:
     """A block's array as it will be stored, with the block's extents."""
-    if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) and is_exact(array.dtype):
-        if not 1 <= array.ndim <= MAX_NDIM:
-            raise UnsupportedError(f"{what} has {array.ndim} dimensions; accepted are 1 to {MAX_NDIM}")
+    if isinstance(array, np.ndarray) and not 1 <= array.ndim <= MAX_NDIM:
+        raise UnsupportedError(f"{what} has {array.ndim} dimensions; accepted are 1 to {MAX_NDIM}")
+    if isinstance(array, np.ndarray) and is_exact(array.dtype):
         if not array.dtype.isnative:
             raise UnsupportedError(f"{what} has dtype {array.dtype.str}, in foreign byte order: convert it")
         return embedding.PlacedField(np.ascontiguousarray(array), array.dtype, array.shape, -1)
