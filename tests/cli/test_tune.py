@@ -117,6 +117,10 @@ def test_values_that_look_like_no_data(run):
     out = run("tune", "ocean.npy")[1]
     assert "\n25% are 1e+20, far from the others: give --fill 1e+20 if it means no data\n" in out
     assert json.loads(run("tune", "ocean.npy", "--json")[1])["likely_fill"] == float(np.float32(1e20))
+    np.save("positive.npy", np.abs(x) + np.float32(1))
+    out = run("tune", "positive.npy")[1]  # what its values need will be seen with --fill
+    assert "give --fill 1e+20" in out
+    assert "pw_rel" not in out
     out = run("tune", "ocean.npy", "--fill", "1e20", "--psnr", "60")[1]
     assert "no data" not in out
     assert f"values {x[5:].min():.6g} to {x[5:].max():.6g}\n" in out

@@ -119,6 +119,8 @@ def test_what_is_refused():
         cusz.compress_many([x, x[0]], 1e-3)
     with pytest.raises(UnsupportedError, match=r"^field 1 has dtype"):
         cusz.compress_many([x, x.astype(np.int32)], 1e-3)
+    with pytest.raises(UnsupportedError, match=r"^field 1 is None"):
+        cusz.compress_many([x, None], 1e-3)  # type: ignore[list-item]
     with pytest.raises(ParameterError, match="out is smaller"):
         cusz.compress_many([x, x], 1e-3, out=np.empty(2 * x.nbytes, np.uint8))
     both = np.empty(4 * x.nbytes, np.uint8)

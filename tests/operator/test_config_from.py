@@ -247,13 +247,16 @@ def test_values_that_may_mean_no_data(engine: str, config: Callable, tmp_path: P
     """A bound from a range with 1e20 in it would ruin the variable."""
     x = V.copy()
     x[::3, 50:] = 1e20
-    write(tmp_path / "run.bp", engine, [{"sea": x, "V": V}])
+    write(tmp_path / "run.bp", engine, [{"sea": x, "V": V, "positive": np.abs(x) + 1}])
     _code, out, err = config(tmp_path / "run.bp", "--format", "xml")
     assert list(bounds_of(out)) == ["V"]
     assert re.search(
         r"^note  sea: left out: 2\d% are 1e\+20, far from the others: give --fill 1e\+20", err, re.MULTILINE
     )
     assert fails(config(tmp_path / "run.bp", "--variable", "sea"), 2, "'sea': 2.% are 1e.20")
+    err = config(tmp_path / "run.bp", "--variable", "positive", "--eb", "1e-3", "--mode", "rel", "--format", "xml")[2]
+    assert "give --fill 1e+20" in err
+    assert "pw_rel" not in err
     bounds = bounds_of(config(tmp_path / "run.bp", "--fill", "1e20", "--format", "xml")[1])
     assert bounds["sea"] == pytest.approx(bounds["V"], rel=0.1)
     found = by_name(tmp_path / "run.bp", fill=1e20)

@@ -367,7 +367,7 @@ def _tune(options: argparse.Namespace) -> int:
         if not sample.is_field:
             print(f"\nestimated from {sample.share:.0%} of the values")
         ruined = any(o.relative <= tuning.USUAL and o.effects.off_10_percent > tuning.MANY for o in outcomes)
-        if ruined and tuning.has_one_sign(sample):
+        if ruined and not mark and tuning.has_one_sign(sample):
             print(
                 "the values are of one sign, and small ones suffer: --mode pw_rel of cusz compress gives a bound "
                 "relative to every value"

@@ -273,10 +273,7 @@ def compress_many_described(
     Raises:
         As `compress_many`.
     """
-    arrays = [
-        arguments.field(x, f"field {i}") if isinstance(x, np.ndarray) else device_memory.field(x)
-        for i, x in enumerate(fields)
-    ]
+    arrays = [device_memory.field(x, f"field {i}") for i, x in enumerate(fields)]
     if out is not None:
         _require_output_buffer(out)
     rows = np.empty(len(arrays), _BLOCK_ROW)

@@ -131,7 +131,7 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
         remarks.append(
             f"{tuning.percent(mark.share)} are {mark.value:g}: if it means no data, give --fill {mark.value:g}"
         )
-    if ruined and tuning.has_one_sign(sample):
+    elif ruined and tuning.has_one_sign(sample):
         remarks.append(f"with this bound, {ruined}: --mode pw_rel gives a bound relative to every value")
     return dataclasses.replace(
         found, eb=eb, mode=mode, outcome=outcome, comment=f"{comment}; {estimate}", remark="; ".join(remarks)
