@@ -34,7 +34,8 @@ __all__ = ["CuszCodec"]
 @dataclasses.dataclass(frozen=True, init=False)
 class CuszCodec(ArrayBytesCodec):
     """A serializer: chunks of float32 or float64 become archives. Every finite value comes back within the bound; NaN,
-    infinities and `fill` bit for bit.
+    infinities and `fill` bit for bit. If a part of a chunk is written, the rest is coded again, and errors can add up
+    beyond the bound, with a warning (once); not with mode "abs" and predictor "lorenzo".
 
     Args:
         eb, mode: as in `cusz_core.compress`. Modes apply to each chunk by itself: the value range is the chunk's.
@@ -102,13 +103,7 @@ class CuszCodec(ArrayBytesCodec):
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         if isinstance(chunk_array, _Decoded) and not self._is_stable:
-            warnings.warn(
-                "a part of a chunk was written, so the whole chunk was decoded and is compressed again with codec "
-                f"cusz, mode {self.parameters.mode!r} and predictor {self.parameters.predictor!r}: errors add up "
-                "beyond the bound. Write whole chunks (dask's chunks multiples of Zarr's), or use mode='abs' with "
-                "predictor='lorenzo', which keeps the bound",
-                stacklevel=1,
-            )
+            _warn_of_parts(self.parameters.mode, self.parameters.predictor)
         chunk = chunk_array.as_numpy_array().astype(_dtype(chunk_spec), copy=False)
         archive = codec.compress_with(chunk.reshape(chunks.field_shape(chunk.shape)), self.parameters)
         return chunk_spec.prototype.buffer.from_bytes(archive)
@@ -142,6 +137,16 @@ class _Decoded:
 @functools.cache
 def _decoded(nd_buffer: type[NDBuffer]) -> type[NDBuffer]:
     return type(f"Decoded{nd_buffer.__name__}", (_Decoded, nd_buffer), {})
+
+
+@functools.cache  # once: in xarray, which resets Python's own record of warnings, every append would show it again
+def _warn_of_parts(mode: str, predictor: str) -> None:
+    warnings.warn(
+        "a part of a chunk was written, so the whole chunk was decoded and is compressed again with codec cusz, mode "
+        f"{mode!r} and predictor {predictor!r}: errors can add up beyond the bound. Write whole chunks (dask's chunks "
+        "multiples of Zarr's), or use mode='abs' with predictor='lorenzo', which keeps the bound",
+        stacklevel=1,
+    )
 
 
 def _dtype(chunk_spec: ArraySpec) -> np.dtype[Any]:
