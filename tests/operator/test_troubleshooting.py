@@ -80,7 +80,11 @@ def cpp_texts(path: Path) -> Iterator[str]:
 def texts() -> list[str]:
     in_python = [*(ROOT / "cusz_core/python").rglob("*.py"), *(ROOT / "operator/python").rglob("*.py")]
     in_python += Path(adios2.__file__).parent.glob("*.py")
-    in_cpp = [path for folder in ("operator/plugin", "cusz_core/src", "cusz_core/hdf5") for path in (ROOT / folder).rglob("*.[ch]pp")]
+    in_cpp = [
+        path
+        for folder in ("operator/plugin", "cusz_core/src", "cusz_core/hdf5")
+        for path in (ROOT / folder).rglob("*.[ch]pp")
+    ]
     return [text for path in in_python for text in python_texts(path)] + [
         text for path in in_cpp for text in cpp_texts(path)
     ]
