@@ -15,7 +15,6 @@ import resource
 import struct
 import threading
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,16 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
-from ..tables import checks
+from ..tables import checks, metadata
 
-_INDEX = "md.idx"
-_HEADER_BYTES = 64
 #: Data files that the process keeps open, for all Readers together: this fraction of its limit on descriptors, because
 #: the program, ADIOS2 and other libraries need some, too; and at most _MAX_OPEN, because reopening them is quick.
 _PART_OF_DESCRIPTORS = 8
 _MAX_OPEN = 1024
 _ALIGNED = 64  # offset of an archive in its memory: decoding is faster if it is aligned
-_LITTLE_ENDIAN, _BP_VERSION = (36, 0), (37, 5)  # bytes of the header, and what they must be
 
 
 def _parameter(key: str, value: str) -> bytes:
@@ -177,7 +173,7 @@ class DataFiles:
     def __init__(self, folder: Path) -> None:
         """A folder that is no BP5 file has no data."""
         self._folder = folder
-        self._steps = _steps_of(folder / _INDEX)
+        self._steps = _steps_of(folder)
         self._opened: dict[int, _File] = {}  # as far as they are kept
         self.bytes_read = 0
 
@@ -250,33 +246,24 @@ def has_several_writers(folder: Path) -> bool:
     Unless the same ranks have put a variable in each, ADIOS2 (2.12) crashes when it reads the file as a stream, or
     reports blocks that do not exist. It can read single steps (SelectSteps).
     """
-    kinds = [kind for kind, _ in _records_of(folder / _INDEX)]
+    kinds = [record.kind for record in metadata.index_records(folder)]
     return kinds.count(b"w") > 1 or (bool(kinds) and checks.is_continued(folder, kinds.count(b"s")))
 
 
 def has_steps(folder: Path) -> bool:
     """Whether a file of BP5 or BP4 may have complete steps: ADIOS2 writes the index last; it begins with a header."""
-    index, metadata = folder / _INDEX, folder / "md.0"
-    if index.exists():
-        return index.stat().st_size > _HEADER_BYTES
-    return metadata.exists() and metadata.stat().st_size > 0
+    index, of_steps = folder / metadata.INDEX, folder / "md.0"
+    if not index.exists():
+        return of_steps.exists() and of_steps.stat().st_size > 0
+    n_steps = metadata.count_steps(folder)
+    return index.stat().st_size > metadata.HEADER_BYTES if n_steps is None else n_steps > 0
 
 
-def indexed(folder: Path) -> tuple[int, int] | None:
-    """The number of steps in a BP5 file's index, and the bytes of their metadata; None without an index."""
-    n_steps, end, is_known = 0, 0, False
-    for kind, numbers in _records_of(folder / _INDEX):
-        is_known = True
-        if kind == b"s":
-            n_steps, end = n_steps + 1, max(end, int(numbers[0] + numbers[1]))
-    return (n_steps, end) if is_known else None
-
-
-def _steps_of(index: Path) -> list[Any]:
+def _steps_of(folder: Path) -> list[Any]:
     """Where the data of every rank begin, for every step in ADIOS2's index; empty if the index is of another kind."""
     steps: list[Any] = []
     files = np.empty(0, np.int64)
-    for kind, numbers in _records_of(index):
+    for kind, numbers, *_ in metadata.index_records(folder):
         if kind == b"w":  # which file each rank writes to
             files = numbers[3:]
         else:
@@ -284,20 +271,3 @@ def _steps_of(index: Path) -> list[Any]:
             is_whole = numbers[2] == 0 and len(numbers) == 3 + len(files)
             steps.append((files, numbers[3:]) if is_whole else None)
     return steps
-
-
-def _records_of(index: Path) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
-    """The records of ADIOS2's index, of programs ("w") and steps ("s"); none if it is of another kind."""
-    try:
-        content = index.read_bytes()
-    except OSError:
-        return
-    if len(content) < _HEADER_BYTES or any(content[at] != value for at, value in (_LITTLE_ENDIAN, _BP_VERSION)):
-        return
-    at = _HEADER_BYTES
-    while at + 9 <= len(content):
-        kind, length = content[at : at + 1], int.from_bytes(content[at + 1 : at + 9], "little")
-        begin, at = at + 9, at + 9 + length
-        if kind not in (b"w", b"s") or at > len(content) or length % 8 or length < 24:
-            return
-        yield kind, np.frombuffer(content[begin:at], "<i8").astype(np.int64)

@@ -19,8 +19,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 from cusz_core.errors import CorruptArchiveError, CuszError
 
+from . import metadata
+
 CHECKS_FILE = "cusz.checks"
-_METADATA = ("mmd.0", "md.0", "md.idx")
+_METADATA = (metadata.FORMATS, "md.0", metadata.INDEX)
 _PIECE = 1 << 24  # bytes read at once
 _BYTES_AT_ONCE = 1 << 20  # of metadata: for the checksum of more, the program does not wait
 
@@ -125,20 +127,23 @@ class Recorder:
             self._file = None
 
 
-def verify(path: Path) -> dict[tuple[int, str], int]:
+def verify(path: Path, *, may_end_in_part: bool = False) -> dict[tuple[int, str], int]:
     """Verifies a file's metadata. Returns the CRC-32 of its block tables, by step and variable.
 
-    A file without checksums is not verified, and the result is empty.
+    Of a file without checksums, only the lengths of BP5's formats are verified, and the result is empty.
+
+    Args:
+        may_end_in_part: the formats may end in a part of a record, with which ADIOS2 (2.12) crashes.
 
     Raises:
         CorruptArchiveError: the metadata or the checksums are damaged, or the file is truncated.
         CuszError: they cannot be read.
     """
     with _reading(path):
-        return _verified(path)
+        return _verified(path, may_end_in_part)
 
 
-def _verified(path: Path) -> dict[tuple[int, str], int]:
+def _verified(path: Path, may_end_in_part: bool) -> dict[tuple[int, str], int]:
     tables: dict[tuple[int, str], int] = {}
     line: dict[str, Any] = {}
     for line in _lines(path / CHECKS_FILE):
@@ -154,7 +159,28 @@ def _verified(path: Path) -> dict[tuple[int, str], int]:
             if (path / name).stat().st_size >= size:
                 continue
         raise CorruptArchiveError(f"{str(path)!r}: {name} has less than its {size} bytes: it is truncated")
+    if (path / metadata.FORMATS).exists():
+        recorded, _ = line.get("metadata", {}).get(metadata.FORMATS, (0, 0))
+        _require_formats(path, recorded, may_end_in_part)
     return tables
+
+
+def _require_formats(path: Path, recorded: int, may_end_in_part: bool) -> None:
+    """Raises an error if the records of mmd.0 are not whole.
+
+    Args:
+        recorded: how many bytes it has had when a step was complete.
+    """
+    size = (path / metadata.FORMATS).stat().st_size  # before it is read: it may grow
+    end = metadata.formats_end(path)
+    if end < recorded:
+        raise metadata.no_record(path, metadata.FORMATS, end)
+    if end < size and not may_end_in_part:
+        raise CorruptArchiveError(
+            f"{str(path)!r}: mmd.0 ends in a part of a record, with which ADIOS2 crashes: its program was killed, or "
+            "the disk was full. If no program writes the file now, open it with a Writer with append=True, which cuts "
+            f"the part off, or truncate mmd.0 to {end} bytes"
+        )
 
 
 def keep_steps(path: Path, n_steps: int) -> None:

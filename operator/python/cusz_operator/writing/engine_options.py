@@ -79,6 +79,12 @@ def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> 
     return level == "1"
 
 
+def steps_kept(parameters: dict[str, str]) -> int:
+    """How many steps of a file are kept (see `repair.keep_steps`). Removes AppendAfterSteps from `parameters`."""
+    found = [parameters.pop(key) for key in list(parameters) if key.lower() == "appendaftersteps"]
+    return int(found[-1]) if found else -1
+
+
 def require_path(given: str, engine: str, append: bool) -> None:
     """Refuses paths at which ADIOS2 would fail on only one rank, or write elsewhere."""
     if not given or "\0" in given:

@@ -24,7 +24,6 @@ from .. import ranks
 from ..adios2_calls import converted
 from ..parameters import define_operator
 from ..plugin import Plugin, keep_for_ever, without_colours
-from ..reading import datafiles
 from ..streams import told_apart
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import PARTS, attribute_name, is_exact, is_packed, require_text
@@ -118,7 +117,7 @@ class Output:
                 path = self.absolute if self.is_file and not self._is_drained else self._path
                 self._engine = self._io.open(path, mode, *self._comm)
             if record_checks and self.is_file:
-                kept_steps = int(self._engine.current_step()) if append else 0  # fewer with AppendAfterSteps
+                kept_steps = int(self._engine.current_step()) if append else 0
                 self._checks = checks.Recorder(Path(self.absolute), kept_steps)
                 self._claim = Claim(Path(self.absolute))
         except Exception as error:
@@ -305,25 +304,6 @@ class Output:
     def keep_for_ever(self) -> None:
         """Keeps ADIOS2's destructors from being called: after a failure they would fail again and end the process."""
         keep_for_ever(self._adios)
-
-
-def cut_metadata(folder: Path) -> None:
-    """Cuts off metadata that are not in the index of a BP5 file, because the program was killed while it wrote a step
-    in the background, or before it indexed one. ADIOS2 (2.12) would append after them, and then no step could be read
-    any more, not even the earlier ones.
-
-    Raises:
-        CuszError: the files cannot be written to.
-    """
-    known = datafiles.indexed(folder)
-    metadata = folder / "md.0"
-    try:
-        if known is None or not metadata.exists() or metadata.stat().st_size <= known[1]:
-            return
-        checks.keep_steps(folder, known[0])
-        os.truncate(metadata, known[1])
-    except OSError as error:
-        raise CuszError(f"cannot cut off the metadata of a step that is not complete: {error}") from error
 
 
 def _ranges_of(blocks: Blocks, found: NDArray[np.float64]) -> Iterable[NDArray[Any]]:

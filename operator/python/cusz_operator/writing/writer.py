@@ -28,15 +28,16 @@ from ..reading.contents import variables_in
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import one_value, require_text, widening
 from ..tables.representation import stored as as_stored
+from . import repair
 from .agreement import Description, Opening, Openings, Value, bytes_needed, merged_openings, require_same_opening
 from .background import Background, Pending, failed
 from .blocks import Blocks, prepare
 from .claim import Claim
 from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller, missed_without_search
-from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
+from .engine_options import Engine, engine_parameters, require_path, statistics_wanted, steps_kept
 from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions
-from .output import Output, cut_metadata, free_bytes, require_room
+from .output import Output, free_bytes, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .settings import Settings
 from .together import Agreed, Report, Together, Totals
@@ -196,13 +197,12 @@ class Writer:
             if self._engine != "SST":
                 Claim(folder).release()  # until ADIOS2 has made the files
             if append:
-                checks.verify(folder)  # ADIOS2 crashes when it reads damaged metadata
+                repair.cut_incomplete_step(folder)
                 appends = datafiles.has_steps(folder)
                 if not appends and any(file.stat().st_size for file in folder.iterdir()):
                     warnings.warn(f"{self._path!r} has no complete step to append to: it is begun anew", stacklevel=3)
             if appends:
                 if self._engine == "BP5":
-                    cut_metadata(folder)
                     has_statistics = statistics.are_in(adios2, folder)
                 self._together.known.in_file = variables_in(self._path)
         plugin_path()
@@ -214,7 +214,7 @@ class Writer:
         wanted: bool,
         appends: bool,
         has_statistics: bool | None,
-        of_engine: Mapping[str, str],
+        of_engine: dict[str, str],
         ranges: bool,
         error: BaseException | None,
     ) -> None:
@@ -245,6 +245,10 @@ class Writer:
         wanted = is_wanted_by_all if has_statistics is None else has_statistics
         wanted = wanted and self._can_have_statistics(bool(has_statistics), where)
         self._compressor = Compressor(ranges or wanted)
+        kept = steps_kept(of_engine)
+        if appends:  # nothing is dropped before all ranks have come so far, and ADIOS2 opens what is left
+            dropping = _error_of(lambda: repair.keep_steps(Path(self._path), kept)) if self._ranks.rank == 0 else None
+            self._ranks.agree(dropping, where)
         with output.watch("opening it", self._ranks.watched):
             is_first = self._ranks.rank == 0
             opened = _error_of(lambda: output.open(of_engine, wanted, appends, record_checks=is_first))

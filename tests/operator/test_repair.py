@@ -1,0 +1,192 @@
+"""What a killed program or a full disk leaves at the end of files: what a Writer that appends cuts off, and readers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_operator as cz
+from cusz_core.errors import CorruptArchiveError
+from cusz_operator.reading.datafiles import DataFiles
+from cusz_operator.tables import metadata
+from cusz_operator.writing import output
+
+pytest.importorskip("adios2")
+
+FIELD = np.linspace(0, 1, 600, dtype=np.float32).reshape(20, 30)
+STEPS = 4
+RECORD_BYTES = {"BP5": 41, "BP4": 64}  # of the index, for a step of one rank
+
+
+@pytest.fixture(params=[True, False], ids=["", "without checksums"])
+def path(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Path:
+    """A file of STEPS steps, of which the third brings a new variable."""
+    path = tmp_path / "run.bp"
+    write(path, range(STEPS), engine)
+    if not request.param:
+        (path / "cusz.checks").unlink()
+    return path
+
+
+def write(path: Path, values: Sequence[int], engine: Any = "BP5", **options: Any) -> None:
+    with cz.Writer(path, eb=1e-3, engine=engine, **options) as out:
+        for n in values:
+            with out.step():
+                out.put("u", FIELD + n)
+                out.put("n", n)
+                if n >= 2:
+                    out.put("v", FIELD)
+
+
+def steps(path: Path) -> list[int]:
+    """The steps by the numbers that were written with them; their values are right."""
+    with cz.Reader(path) as run:
+        found = [int(step.read("n")) for step in run]
+        for step, n in zip(run, found, strict=True):
+            assert np.abs(step.read("u") - (FIELD + np.float32(n))).max() <= 1.01e-3
+    return found
+
+
+def size(file: Path) -> int:
+    return file.stat().st_size
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def append_part(file: Path, begin: int, n: int) -> None:
+    """Appends some of a file's bytes to it."""
+    content = file.read_bytes()
+    file.write_bytes(content + content[begin : begin + n])
+
+
+@pytest.mark.parametrize("n", [1, 7, 12, -1])
+def test_a_part_of_a_record_at_the_end_of_the_index(n: int, engine: Any, path: Path) -> None:
+    """ADIOS2 would append behind it, and find nothing there, or nothing at all."""
+    record = RECORD_BYTES[engine]
+    append_part(path / "md.idx", size(path / "md.idx") - record, n % record)
+    assert steps(path) == list(range(STEPS))
+    for more in (1, 2):
+        write(path, range(STEPS, STEPS + 2), engine, append=True)
+        assert steps(path) == [*range(STEPS), *[STEPS, STEPS + 1] * more]
+
+
+@pytest.mark.parametrize("n", [0, 7, -1])
+def test_a_last_step_that_the_index_has_in_part(n: int, engine: Any, tmp_path: Path) -> None:
+    """Its metadata and its data are there."""
+    path = tmp_path / "run.bp"
+    write(path, range(STEPS + 1), engine)
+    (path / "cusz.checks").unlink()
+    os.truncate(path / "md.idx", size(path / "md.idx") - RECORD_BYTES[engine] + n % RECORD_BYTES[engine])
+    with open(path / "md.0", "ab") as file:
+        file.write(bytes(100))
+    write(path, [7], engine, append=True)
+    assert steps(path) == [*range(STEPS), 7]
+
+
+@pytest.mark.parametrize("n", [7, -1])
+def test_no_whole_record_in_the_index(n: int, engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    write(path, [0], engine)
+    (path / "cusz.checks").unlink()
+    os.truncate(path / "md.idx", 64 + n if n > 0 else size(path / "md.idx") + n)
+    with pytest.warns(match="no complete step to append to"):
+        write(path, [1], engine, append=True)
+    assert steps(path) == [1]
+
+
+@pytest.mark.parametrize("engine", ["BP5"], indirect=True)
+@pytest.mark.parametrize("n", [4, 8, 16, 24, 100, -1])
+def test_a_part_of_a_format(n: int, path: Path) -> None:
+    """ADIOS2 writes a record of mmd.0 in four writes, and crashes when it reads a part of one."""
+    formats, whole = path / "mmd.0", size(path / "mmd.0")
+    first = 16 + 12 + int.from_bytes(formats.read_bytes()[8:16], "little")
+    append_part(formats, 0, n % first)
+    reads: list[Callable[[Path], object]] = [cz.Reader, cz.inspect_bp, cz.inspect_variables, cz.check]
+    for read in reads:
+        with pytest.raises(CorruptArchiveError, match=f"append=True, .* or truncate mmd.0 to {whole} bytes"):
+            read(path)
+    truncated = shutil.copytree(path, path.with_name("truncated.bp"))
+    os.truncate(truncated / "mmd.0", whole)
+    assert steps(truncated) == list(range(STEPS))
+    for more in (1, 2):
+        write(path, range(STEPS, STEPS + 2), append=True)
+        assert steps(path) == [*range(STEPS), *[STEPS, STEPS + 1] * more]
+
+
+@pytest.mark.parametrize("engine", ["BP5"], indirect=True)
+@pytest.mark.parametrize("n", [4, 8, 16, 24, 40])
+@pytest.mark.parametrize("name", ["mmd.0", "md.idx"])
+def test_records_behind_a_part_of_one(name: str, n: int, path: Path) -> None:
+    """As ADIOS2 alone appends them: a Writer does not cut off what may be of use to someone."""
+    begin = size(path / name) - RECORD_BYTES["BP5"] if name == "md.idx" else 0
+    append_part(path / name, begin, n)
+    append_part(path / name, begin, 1 << 20)
+    before = contents(path)
+    with pytest.raises(CorruptArchiveError, match=rf"{name} is damaged: there is no record at byte \d+"):
+        write(path, [5], append=True)
+    assert contents(path) == before
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("kept", [0, 2, -2])
+@pytest.mark.parametrize("kill", range(6))
+def test_a_program_that_is_killed_while_it_drops_steps(
+    kill: int, kept: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is left can be read and appended to, before any file is cut and before ADIOS2 opens them."""
+    path, calls = tmp_path / "run.bp", 0
+    write(path, range(STEPS))
+    starts = DataFiles(path).starts(kept % (STEPS + 1))
+    assert starts is not None
+
+    def count(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            if calls == kill:
+                raise Killed
+            calls += 1
+            return real(*arguments, **options)
+
+        return counted
+
+    with monkeypatch.context() as patch, pytest.raises(Killed) if kill < 5 else contextlib.nullcontext():
+        patch.setattr(os, "truncate", count(os.truncate))
+        patch.setattr(os, "replace", count(os.replace))
+        patch.setattr(output.Output, "open", count(output.Output.open))
+        write(path, [7], append=True, parameters={"AppendAfterSteps": kept})
+    assert calls == kill  # checksums, index, metadata, data; then ADIOS2
+    left = list(range(kept % (STEPS + 1) if kill >= 2 else STEPS)) + [7] * (kill == 5)
+    assert steps(path) == left
+    assert kill != 4 or size(path / "data.0") == starts[1][0]
+    with pytest.warns(match="begun anew") if not left else contextlib.nullcontext():
+        write(path, [8], append=True)
+    assert steps(path) == [*left, 8]
+
+
+@pytest.mark.full
+@pytest.mark.mpi
+@pytest.mark.parametrize("aggregation", ["TwoLevelShm", "EveryoneWrites"])
+@pytest.mark.parametrize("kept", [1, 3])
+def test_ranks_that_drop_steps(kept: int, aggregation: str, mpirun: Callable, tmp_path: Path) -> None:
+    mpirun(3, "drop_steps.py", tmp_path / "run.bp", str(kept), aggregation, timeout=60)
+
+
+def test_steps_of_an_index(engine: str, path: Path, tmp_path: Path) -> None:
+    assert metadata.count_steps(path) == STEPS
+    assert metadata.index_end(path) == size(path / "md.idx")
+    for content in (None, b"", bytes(64)):
+        if content is not None:
+            (tmp_path / "md.idx").write_bytes(content)
+        assert metadata.count_steps(tmp_path) is metadata.index_end(tmp_path) is None
