@@ -114,7 +114,15 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unknown)
-    path = tmp_path / "run.bp"
+    path, moved = tmp_path / "run.bp", tmp_path / "moved.bp"
     with cz.Writer(path, eb=1e-3) as out:
         write(out)
     assert steps(path) == 1
+    out = cz.Writer(path, eb=1e-3)
+    write(out)
+    path.rename(moved)
+    path.mkdir()
+    for use in (lambda: write(out), out.close):
+        with pytest.raises(CuszError, match="the folder was removed, renamed or replaced"):
+            use()
+    assert steps(moved) == 1

@@ -364,10 +364,10 @@ def test_a_read_only_disk(engine: str, name: str, mpirun: Callable, program: Cal
 
 
 REMOVED = """
-import shutil, sys
+import os, shutil, sys
 import cusz_core, support
 import cusz_operator as cz
-path, engine = sys.argv[1:]
+path, engine, how = sys.argv[1:]
 out = cz.Writer(path, eb=1e-3, engine=engine)
 for step in range(2):
     try:
@@ -375,7 +375,18 @@ for step in range(2):
             out.put("T", support.smooth((20, 30), support.F32))
     except cusz_core.CuszError as error:
         print(error)
-    shutil.rmtree(path, ignore_errors=True)
+    if step == 0 and "removed" in how:
+        shutil.rmtree(path)
+    elif step == 0:
+        os.rename(path, f"{path}.moved")
+    if step == 0 and how.endswith("by a folder"):
+        os.mkdir(path)
+    elif step == 0 and how.endswith("by a file"):
+        open(path, "w").close()
+    elif step == 0 and how.endswith("by a Writer"):
+        other = cz.Writer(path, eb=1e-3, engine=engine)
+        with other.step():
+            other.put("i", 7)
 try:
     out.close()
 except cusz_core.CuszError as error:
@@ -385,12 +396,38 @@ print("goes on")
 """
 
 
-def test_a_file_that_is_removed_while_it_is_written(engine: str, python: Callable, tmp_path: Path) -> None:
-    done = python(REMOVED, tmp_path / "run.bp", engine)
-    step, close, end = done.stdout.splitlines()
-    assert "step 1 of this Writer is not written: rank 0: FileNotFoundError" in step
-    assert "cannot close" in close
-    assert end == "goes on"
+GONE = "rank 0: the folder was removed, renamed or replaced while it was written"
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["removed", "removed, replaced by a Writer", "renamed", "renamed, replaced by a folder", "renamed, by a file"],
+)
+def test_a_file_that_is_removed_while_it_is_written(engine: str, how: str, python: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    done = python(REMOVED, path, engine, how)
+    assert done.stdout.splitlines() == [
+        f"{str(path)!r}: step 1 of this Writer is not written: {GONE}",
+        f"cannot close {str(path)!r}: {GONE}",
+        "goes on",
+    ]
+    for left in (path, Path(f"{path}.moved")):  # the other Writer's file, and the steps before
+        if (left / "data.0").exists():
+            with cz.Reader(left) as run:
+                assert len(run) == 1
+
+
+@pytest.mark.mpi
+def test_a_file_of_several_ranks_that_is_replaced(engine: str, start_ranks: Callable, tmp_path: Path) -> None:
+    path, log = tmp_path / "run.bp", Path(f"{tmp_path / 'run.bp'}.rank0")
+    job = start_ranks(2, "faults.py", "steps", path, engine, "1000000")
+    faults.wait_until(lambda: log.exists() and "step 1" in log.read_text(encoding="utf-8"))
+    shutil.rmtree(path)
+    path.mkdir()
+    job.communicate(timeout=60)
+    told = [lines[-1] for lines in logs(path, 2)]
+    assert told == [told[0]] * 2
+    assert GONE in told[0]
 
 
 # ------------------------------------------------------------------------------------------------ a rank that dies

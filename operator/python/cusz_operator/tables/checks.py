@@ -113,7 +113,7 @@ class Recorder:
                 self._known[name] = _crc_of(self._path / name, *self._known.get(name, (0, 0)), size)
             text = json.dumps({"metadata": self._known, **line}).encode()
             self._file.write(b"%s %d\n" % (text, zlib.crc32(text)))
-        except (OSError, MemoryError):
+        except (OSError, MemoryError, ValueError):  # ValueError: a file is shorter than before, so it is another one
             self._end()
 
     def _wait(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import weakref
@@ -16,6 +17,7 @@ _IN_USE = (
     "another Writer has it open: that of a job which has not ended, one of this program that is not closed, or that of "
     "another rank if ranks do not pass their communicator (comm=)"
 )
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 class Claim:
@@ -33,21 +35,37 @@ class Claim:
         Raises:
             CuszError: another Writer has claimed it.
         """
-        descriptors: list[int] = []
-        self.release = weakref.finalize(self, _release, descriptors, os.getpid())
+        self._folder = folder
+        self._descriptors: dict[Path, int] = {}
+        self.release = weakref.finalize(self, _release, self._descriptors, os.getpid())
         for path, flags in ((folder, os.O_RDONLY | os.O_DIRECTORY), (folder / CHECKS_FILE, os.O_RDWR)):
             try:
-                descriptors.append(os.open(path, flags | os.O_CLOEXEC))
-                fcntl.flock(descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._descriptors[path] = os.open(path, flags | os.O_CLOEXEC)
+                fcntl.flock(self._descriptors[path], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self.release()
                 raise CuszError(_IN_USE) from None
             except OSError:
                 continue  # not there, or on a file system without locks
 
+    def require_folder(self) -> None:
+        """Makes sure that the folder is where it was: ADIOS2 writes on to files that nobody can find any more.
 
-def _release(descriptors: list[int], pid: int) -> None:
-    for descriptor in descriptors:
+        Raises:
+            CuszError: it is not.
+        """
+        claimed = self._descriptors.get(self._folder)
+        try:
+            if claimed is None or os.path.samestat(os.fstat(claimed), os.stat(self._folder)):
+                return
+        except OSError as error:
+            if error.errno not in _GONE:
+                return  # it cannot be told
+        raise CuszError("the folder was removed, renamed or replaced while it was written")
+
+
+def _release(descriptors: dict[Path, int], pid: int) -> None:
+    for descriptor in descriptors.values():
         with contextlib.suppress(OSError):
             if os.getpid() == pid:  # a process that was forked has the same lock
                 fcntl.flock(descriptor, fcntl.LOCK_UN)

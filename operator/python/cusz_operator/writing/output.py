@@ -275,13 +275,28 @@ class Output:
         if self._checks is not None:
             self._checks.record(self._step, self._table_checks, self._records)
 
+    def require_folder(self) -> None:
+        """Makes sure, on rank 0, that the folder of a file is where it was.
+
+        Raises:
+            CuszError: it is not.
+        """
+        if self._claim is not None:
+            self._claim.require_folder()
+
     def close(self) -> None:
         if self._leaves_as_it_was:
             self.abandon()
             return
         engine, self._engine = self._engine, None
+        caught = ranks.Caught()
+        with caught:
+            self.require_folder()
         try:
-            engine.close()
+            with caught:
+                engine.close()  # even if the folder is gone: other ranks are in this call, too
+            if caught.error is not None:
+                raise caught.error
             if self._checks is not None:
                 self._checks.record()
         finally:

@@ -639,6 +639,7 @@ class Writer:
         free, caught = math.inf, Caught(error)
         with caught:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
+                self._require_open().require_folder()
                 free = free_bytes(self._require_open().absolute)
         where = self._not_written()
         stored, free = self._together.totals(agreed.layout, own.rows, own.predictors, free, caught.error, where)
