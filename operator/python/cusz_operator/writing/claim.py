@@ -37,7 +37,7 @@ class Claim:
         """
         self._folder = folder
         self._descriptors: dict[Path, int] = {}
-        self.release = weakref.finalize(self, _release, self._descriptors, os.getpid())
+        self.release = weakref.finalize(self, _release, self._descriptors)
         for path, flags in ((folder, os.O_RDONLY | os.O_DIRECTORY), (folder / CHECKS_FILE, os.O_RDWR)):
             try:
                 self._descriptors[path] = os.open(path, flags | os.O_CLOEXEC)
@@ -47,6 +47,13 @@ class Claim:
                 raise CuszError(_IN_USE) from None
             except OSError:
                 continue  # not there, or on a file system without locks
+
+    def disown(self) -> None:
+        """Gives up, in a child made by fork, the lock that the child has as well: it would outlive its parent."""
+        for descriptor in self._descriptors.values():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._descriptors.clear()
 
     def require_folder(self) -> None:
         """Makes sure that the folder is where it was: ADIOS2 writes on to files that nobody can find any more.
@@ -64,9 +71,8 @@ class Claim:
         raise CuszError("the folder was removed, renamed or replaced while it was written")
 
 
-def _release(descriptors: dict[Path, int], pid: int) -> None:
+def _release(descriptors: dict[Path, int]) -> None:
     for descriptor in descriptors.values():
         with contextlib.suppress(OSError):
-            if os.getpid() == pid:  # a process that was forked has the same lock
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that is about to start another program
             os.close(descriptor)

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import math
 import os
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -73,6 +74,7 @@ class Output:
         self.is_in_step = False
         self.late_attributes: list[str] = []
         self._has_steps = False
+        _OUTPUTS.add(self)
 
     @property
     def is_file(self) -> bool:
@@ -319,6 +321,24 @@ class Output:
     def keep_for_ever(self) -> None:
         """Keeps ADIOS2's destructors from being called: after a failure they would fail again and end the process."""
         keep_for_ever(self._adios)
+
+    def disown(self) -> None:
+        """Leaves the file, in a child made by fork, to the parent. ADIOS2's destructors would write to it, or wait for
+        threads that the child does not have."""
+        self.keep_for_ever()
+        if self._claim is not None:
+            self._claim.disown()
+
+
+_OUTPUTS: weakref.WeakSet[Output] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for output in list(_OUTPUTS):
+        output.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 def _ranges_of(blocks: Blocks, found: NDArray[np.float64]) -> Iterable[NDArray[Any]]:

@@ -74,7 +74,8 @@ class Writer:
     the same error: its class is that of the first rank that failed, and the message names that rank. The step is then
     not written, and the steps before it are complete. Writing can go on, unless it was ADIOS2 that failed.
 
-    All calls of MPI and ADIOS2 are made by the thread that calls the Writer (MPI_THREAD_FUNNELED suffices).
+    All calls of MPI and ADIOS2 are made by the thread that calls the Writer (MPI_THREAD_FUNNELED suffices). A child
+    made by fork cannot write with its parent's Writer.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Writer:
             CuszError: ADIOS2 cannot open the file.
         """
         _require_known("Writer", options)  # raised before any rank waits for others
+        self._process = os.getpid()
         self._path = os.fspath(path)
         self._engine = engine
         self._ranks = Ranks(comm)
@@ -284,7 +286,8 @@ class Writer:
         With `overlap`, what was put in the step before is written then.
 
         Raises:
-            ParameterError: a step is already open, or the Writer is closed.
+            ParameterError: a step is already open, the Writer is closed, or it was opened by a process that has forked
+                this one.
         """
         self._require_open()
         if self._in_step:
@@ -427,7 +430,20 @@ class Writer:
 
     # ----------------------------------------------------------------------------------------------------- inside
 
+    @property
+    def _is_copy(self) -> bool:
+        """Whether this is the copy of a Writer in a child made by fork: the file belongs to the parent."""
+        return os.getpid() != self._process
+
+    def _require_own(self) -> None:
+        if self._is_copy:
+            raise ParameterError(
+                f"the Writer of {self._path!r} belongs to process {self._process}, and this one is a child made by "
+                "fork: write in the process that has opened the file"
+            )
+
     def _require_open(self) -> Output:
+        self._require_own()
         if self._output is None:
             raise ParameterError(f"the Writer of {self._path!r} is closed")
         if self._together.is_closing:
@@ -435,6 +451,8 @@ class Writer:
         return self._output
 
     def _close(self, error: BaseException | None) -> None:
+        if self._is_copy:
+            return
         lost = None
         try:
             self._complete()
@@ -515,6 +533,7 @@ class Writer:
     def _end_step(self, error: Exception | None) -> None:
         blocks, values = self._blocks, list(self._values.values())
         self._forget()
+        self._require_own()
         try:
             self._complete()
         except CuszError as failure:

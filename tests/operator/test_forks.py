@@ -1,0 +1,111 @@
+"""A process that a program with a Writer makes by fork leaves the Writer's file alone, and ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cusz_operator as cz
+
+pytest.importorskip("adios2")
+
+FORKS = """
+import os, sys
+import numpy as np
+import cusz_operator as cz
+from cusz_core.errors import ParameterError
+
+path, engine, where, *modes = sys.argv[1:]
+field = np.linspace(0, 1, 1000, dtype=np.float32).reshape(10, 100)
+
+def enter(step):
+    with step:
+        pass
+
+with cz.Writer(path, eb=1e-3, engine=engine, **dict.fromkeys(modes, True)) as out:
+    step = out.step()
+    for i in range(3):
+        child = None
+        try:
+            with out.step():
+                out.put("u", field + i)
+                child = os.fork() if where == "within a step" else None
+        except ParameterError as error:
+            print(error, flush=True)
+        if where == "between steps":
+            step = out.step()
+            child = os.fork()
+        if child == 0:
+            for call in (
+                lambda: out.put("u", field - 7), out.step, lambda: enter(step), lambda: out.attribute("a", 1)
+            ):
+                try:
+                    call()
+                except ParameterError as error:
+                    print(error, flush=True)
+            out.close()
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def require_steps(path: Path, n: int) -> None:
+    with cz.Reader(path) as run:
+        assert len(run) == n
+        field = np.linspace(0, 1, 1000, dtype=np.float32).reshape(10, 100)
+        for i, step in enumerate(run):
+            assert np.abs(step.read("u") - (field + i)).max() <= 1e-3
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("where", ["within a step", "between steps"])
+@pytest.mark.parametrize("modes", [[], ["overlap"], ["asynchronous"], ["overlap", "asynchronous"]])
+def test_a_child_leaves_the_file_alone(
+    modes: list[str], where: str, engine: str, python: Callable, tmp_path: Path
+) -> None:
+    """It is told so, may close its copy of the Writer, and ends as any program does."""
+    if engine == "BP4" and "asynchronous" in modes:
+        pytest.skip("BP4 is not written in the background")
+    path = tmp_path / "run.bp"
+    done = python(FORKS, path, engine, where, *modes, timeout=30)
+    refusals = done.stdout.splitlines()
+    assert len(refusals) == 3 * (5 if where == "within a step" else 4)
+    assert all("belongs to process" in refusal for refusal in refusals)
+    require_steps(path, 3)
+
+
+OUTLIVED = """
+import os, sys, time
+import numpy as np
+import cusz_operator as cz
+
+out = cz.Writer(sys.argv[1], eb=1e-3)
+with out.step():
+    out.put("u", np.linspace(0, 1, 1000, dtype=np.float32).reshape(10, 100))
+if os.fork() == 0:
+    print("forked", flush=True)
+    sys.stdin.read()  # until the test ends
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+def test_a_child_that_outlives_its_parent_does_not_lock_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    command = [sys.executable, "-c", OUTLIVED, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == "forked\n"
+        finally:
+            parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        with cz.Writer(path, eb=1e-3, append=True) as out, out.step():
+            out.put("u", np.linspace(1, 2, 1000, dtype=np.float32).reshape(10, 100))
+    require_steps(path, 2)
