@@ -455,8 +455,31 @@ def test_dimensions_that_are_named_later_and_others(dtype: Any, tmp_path: Path) 
     with cz.Reader(path) as run:
         assert len(run) == 4
         assert run[3].read("T").dtype == dtype
+    with cz.Writer(path, eb=1e-3, append=True) as out:
+        with pytest.raises(cusz_core.ParameterError, match=others), out.step():
+            out.put("T", x, dims=("x", "y"))
+        for dims in (None, ("y", "x")):
+            with out.step():
+                out.put("T", x, dims=dims)
     with adios2.FileReader(str(path)) as plain_run:
         assert plain_run.read_attribute_string("T/dimensions") == "y x"
+
+
+@pytest.mark.parametrize("names", ["y, x", ["y", "x"], "of latitude and longitude"])
+def test_names_of_dimensions_that_another_program_has_given(names: Any, tmp_path: Path) -> None:
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F32)
+    with cz.Writer(path, eb=1e-3) as out, out.step():
+        out.put("T", x)
+        out.attribute("T/dimensions", names)
+    with cz.Writer(path, eb=1e-3, append=True) as out:
+        if names in ("y, x", ["y", "x"]):
+            others = r"has dims \('x', 'y'\), and had \('y', 'x'\) in earlier steps"
+            with pytest.raises(cusz_core.ParameterError, match=others), out.step():
+                out.put("T", x, dims=("x", "y"))
+        with out.step():
+            out.put("T", x, dims=("y", "x"))
+    with cz.Reader(path) as run:
+        assert [np.abs(step.read("T") - x).max() <= 1e-3 for step in run] == [True, True]
 
 
 def test_coordinates_that_nobody_gave_a_bound(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import re
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -458,12 +459,14 @@ class AsStored(NamedTuple):
         given: the type that a Reader returns, which differs from `dtype` if a Writer has converted the values.
         form: what it is, in words: "one value", "a 3-dimensional array", or "blocks without a place"; None where BP4
             does not tell.
+        dimensions: their names; none if it has no attribute that tells them.
     """
 
     dtype: str
     by_operator: bool | None
     given: str
     form: str | None
+    dimensions: tuple[str, ...]
 
 
 def variables_in(path: str) -> dict[str, AsStored]:
@@ -476,7 +479,7 @@ def variables_in(path: str) -> dict[str, AsStored]:
     contents = Contents(path, None, None, None, threads=1, cache_bytes=0)
     try:
         entries = contents.entries()
-        wholes = {part: entry for entry in entries.values() if len(entry.stored) > 1 for part in entry.stored}
+        wholes = {part: whole for whole, entry in entries.items() if len(entry.stored) > 1 for part in entry.stored}
         for name, entry in entries.items():
             if entry.stored != (name,) or entry.type not in DTYPES:
                 continue
@@ -485,8 +488,10 @@ def variables_in(path: str) -> dict[str, AsStored]:
             if entry.type in {*FLOATS, *INTEGERS}:
                 with contextlib.suppress(UnsupportedError):  # in BP4, if its first array is empty
                     by_operator = _is_stored_by_operator(contents, name, entry.type)
-            given = wholes.get(name, entry).given or dtype
-            found[name] = AsStored(dtype, by_operator, given, contents.input.form(name))
+            whole = wholes.get(name, name)
+            dimensions = re.findall(r"[^\s,]+", contents.input.attribute_text(f"{whole}/dimensions"))
+            given = entries[whole].given or dtype
+            found[name] = AsStored(dtype, by_operator, given, contents.input.form(name), tuple(dimensions))
     finally:
         contents.close(None)
     return found

@@ -217,11 +217,12 @@ class Input:
             return found
 
     def attribute_text(self, name: str) -> str:
-        """The text of an attribute; "" if there is none."""
+        """The text of an attribute, or its texts with blanks between them; "" if there is none."""
         with self._lock, self._calling(f"read the attribute {name!r} of"):
             self._require_open()
             attribute = self._io.inquire_attribute(name)
-            return str(attribute.data_string()) if attribute is not None and attribute.type() == "string" else ""
+            text = attribute.data_string() if attribute is not None and attribute.type() == "string" else ""
+            return text if isinstance(text, str) else " ".join(text)
 
     def described(self) -> dict[str, dict[str, str]]:
         """What ADIOS2 says of all variables of a file, or of the open step of a stream, by name."""

@@ -198,7 +198,7 @@ class Known:
 
     Attributes:
         kinds: by name, from the steps that have been compressed.
-        dimensions: their names, by the name of an array that has some, from these steps.
+        dimensions: their names, by the name of an array that has some, from these steps or the file.
         in_file: by name, from the file that is appended to.
     """
 
@@ -229,7 +229,7 @@ def arrays_of(heads: ToldOf[Description], known: Known) -> dict[str, Description
             )
         named = next((head.of.dimensions for head in heads[name] if head.of.dimensions), ())
         before = known.dimensions.get(name, named)
-        if named and named != before:
+        if len(named) == len(before) and named != before:
             raise ParameterError(
                 f"{what} has dims {named}, and had {before} in earlier steps: a variable has one set of names in a file"
             )

@@ -239,6 +239,7 @@ class Writer:
         is_wanted_by_all = self._ranks.first_of(not wanted) is None
         known = self._together.known
         appends, has_statistics, known.in_file = self._ranks.of(0, (appends, has_statistics, known.in_file))
+        known.dimensions = {name: own.dimensions for name, own in known.in_file.items() if own.dimensions}
         self._settings.append_to(known.in_file)
         # From here on ADIOS2 communicates.
         with calling_adios2(f"begin to write {self._path!r}"):
