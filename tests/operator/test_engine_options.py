@@ -85,7 +85,13 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "md.idx").write_bytes(bytes(146))
     (tmp_path / "bp5.bp/mmd.0").touch()
-    for name, engine, append in (("new.bp", "BP5", False), ("file.bp", "SST", False), ("bp5.bp", "BP5", True)):
+    (tmp_path / "link.bp").symlink_to("gone.bp")
+    for name, engine, append in (
+        ("new.bp", "BP5", False),
+        ("file.bp", "SST", False),
+        ("link.bp", "SST", False),
+        ("bp5.bp", "BP5", True),
+    ):
         require_path(str(tmp_path / name), engine, append)
     for name, engine, append, message in (
         ("nowhere/new.bp", "SST", False, "nowhere' does not exist"),
@@ -93,6 +99,8 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
         ("new.bp", "BP5", True, "append needs an existing file"),
         ("bp4.bp", "BP5", True, "it was written with engine BP4, not BP5"),
         ("bp5.bp", "BP4", True, "it was written with engine BP5, not BP4"),
+        ("link.bp", "BP4", False, "it is a symbolic link to 'gone.bp', where nothing is"),
+        ("link.bp", "BP5", True, "it is a symbolic link to 'gone.bp', where nothing is"),
     ):
         with pytest.raises(cusz_core.ParameterError, match=message):
             require_path(str(tmp_path / name), engine, append)

@@ -924,14 +924,21 @@ def test_long_texts(character: str, engine: Any, tmp_path: Path) -> None:
             assert run.attributes["more"] == run[1].read("title") == most + character
 
 
-@pytest.mark.parametrize(("path", "message"), [("", "the path is empty"), ("a\0b.bp", "contains a NUL character")])
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "the path is empty"),
+        ("a\0b.bp", "contains a NUL character"),
+        (b"run.bp", r"the path is b'run\.bp'; it must be a text or an os\.PathLike of one"),
+    ],
+)
 def test_a_path_that_is_none(
-    path: str, message: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Any, message: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ADIOS2 would write into the current folder, or into one whose name ends at the NUL."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(cusz_core.ParameterError, match=message):
-        support.write_run(path, {"T": np.ones(5)}, eb=1, engine=engine)  # type: ignore[arg-type]
+        support.write_run(path, {"T": np.ones(5)}, eb=1, engine=engine)
     assert list(tmp_path.iterdir()) == []
     if not path:
         support.write_run(tmp_path, {"T": np.ones(5)}, eb=1, engine=engine)  # a file in the current folder

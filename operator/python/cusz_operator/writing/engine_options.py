@@ -87,6 +87,8 @@ def steps_kept(parameters: dict[str, str]) -> int:
 
 def require_path(given: str, engine: str, append: bool) -> None:
     """Refuses paths at which ADIOS2 would fail on only one rank, or write elsewhere."""
+    if not isinstance(given, str):
+        raise ParameterError(f"the path is {given!r}; it must be a text or an os.PathLike of one")
     if not given or "\0" in given:
         raise ParameterError("the path is empty" if not given else "the path contains a NUL character")
     path = Path(given)
@@ -97,6 +99,8 @@ def require_path(given: str, engine: str, append: bool) -> None:
         raise ParameterError(f"the folder {str(folder)!r} is not writable")
     if engine == "SST":
         return
+    if path.is_symlink() and not path.exists():
+        raise ParameterError(f"it is a symbolic link to {os.readlink(path)!r}, where nothing is: remove it")
     if path.exists() and not path.is_dir():
         raise ParameterError("a file is in the way of the folder that ADIOS2 makes: remove it")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
