@@ -16,6 +16,7 @@ import pytest
 
 import cusz_operator as cz
 from cusz_core.errors import CuszError
+from cusz_operator.tables import checks
 
 pytest.importorskip("adios2")
 
@@ -107,6 +108,15 @@ def test_processes_that_were_forked_keep_nothing_from_it(tmp_path: Path) -> None
         os.close(end)
         os.waitpid(child, 0)
     assert steps(path) == 2
+
+
+def test_checksums_end_when_another_file_takes_the_place_of_metadata(tmp_path: Path) -> None:
+    recorder = checks.Recorder(tmp_path, 0)
+    for step, size in enumerate((100, 10, 200)):
+        (tmp_path / "md.0").write_bytes(bytes(size))
+        recorder.record(step)
+    recorder.close()
+    assert (tmp_path / checks.CHECKS_FILE).read_bytes().count(b"\n") == 1
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,13 +65,18 @@ def require_steps(path: Path, n: int) -> None:
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("where", ["within a step", "between steps"])
-@pytest.mark.parametrize("modes", [[], ["overlap"], ["asynchronous"], ["overlap", "asynchronous"]])
+@pytest.mark.parametrize(
+    ("engine", "modes"),
+    [
+        ("BP4", []),
+        ("BP4", ["overlap"]),
+        *[("BP5", modes) for modes in ([], ["overlap"], ["asynchronous"], ["overlap", "asynchronous"])],
+    ],
+)
 def test_a_child_leaves_the_file_alone(
-    modes: list[str], where: str, engine: str, python: Callable, tmp_path: Path
+    engine: str, modes: list[str], where: str, python: Callable, tmp_path: Path
 ) -> None:
     """It is told so, may close its copy of the Writer, and ends as any program does."""
-    if engine == "BP4" and "asynchronous" in modes:
-        pytest.skip("BP4 is not written in the background")
     path = tmp_path / "run.bp"
     done = python(FORKS, path, engine, where, *modes, timeout=30)
     refusals = done.stdout.splitlines()
