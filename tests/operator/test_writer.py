@@ -830,6 +830,27 @@ def test_attributes_of_any_layout(engine: Any, tmp_path: Path) -> None:
         assert np.ravel(found[name]).tolist() == np.ravel(value).tolist(), name
 
 
+def test_an_attribute_of_another_type_is_not_appended(engine: Any, tmp_path: Path) -> None:
+    """ADIOS2 could not open the file any more."""
+    path, x = tmp_path / "run.bp", support.smooth((20, 30), support.F64)
+    with cz.Writer(path, engine=engine, eb=1e-3) as out:
+        out.attribute("dt", 0.5)
+        with out.step():
+            out.put("T", x)
+    with cz.Writer(path, engine=engine, eb=1e-3, append=True) as out:
+        for value in (1, "text"):
+            with pytest.raises(
+                cusz_core.ParameterError, match="the attribute 'dt' is of type double in the file, and w"
+            ):
+                out.attribute("dt", value)
+        out.attribute("dt", 1.0)
+        with out.step():
+            out.put("T", x)
+    with cz.Reader(path) as run:
+        assert len(run) == 2
+        assert run.attributes["dt"] == 1
+
+
 @BOTH_WAYS
 def test_attributes_after_the_last_step(engine: Any, overlap: bool, tmp_path: Path) -> None:
     """There is a warning only about attributes that are not stored."""

@@ -469,8 +469,9 @@ class AsStored(NamedTuple):
     dimensions: tuple[str, ...]
 
 
-def variables_in(path: str) -> dict[str, AsStored]:
-    """The variables of a file that a Writer could continue; a Writer's complex ones as the two that store them.
+def what_is_in(path: str) -> tuple[dict[str, AsStored], dict[str, str]]:
+    """The variables of a file that a Writer could continue, a Writer's complex ones as the two that store them; and the
+    types of its attributes.
 
     Raises:
         CuszError: the file cannot be read.
@@ -492,9 +493,9 @@ def variables_in(path: str) -> dict[str, AsStored]:
             dimensions = re.findall(r"[^\s,]+", contents.input.attribute_text(f"{whole}/dimensions"))
             given = entries[whole].given or dtype
             found[name] = AsStored(dtype, by_operator, given, contents.input.form(name), tuple(dimensions))
+        return found, contents.input.attribute_types()
     finally:
         contents.close(None)
-    return found
 
 
 def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool | None:

@@ -216,6 +216,12 @@ class Input:
                     found[name] = np.atleast_1d(attribute.data())
             return found
 
+    def attribute_types(self) -> dict[str, str]:
+        """ADIOS2's names of the types of all attributes."""
+        with self._lock, self._calling("read the attributes of"):
+            self._require_open()
+            return {name: self._io.inquire_attribute(name).type() for name in self._io.available_attributes()}
+
     def attribute_text(self, name: str) -> str:
         """The text of an attribute, or its texts with blanks between them; "" if there is none."""
         with self._lock, self._calling(f"read the attribute {name!r} of"):

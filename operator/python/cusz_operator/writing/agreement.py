@@ -200,11 +200,13 @@ class Known:
         kinds: by name, from the steps that have been compressed.
         dimensions: their names, by the name of an array that has some, from these steps or the file.
         in_file: by name, from the file that is appended to.
+        attributes: the types of those in this file.
     """
 
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     dimensions: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     in_file: dict[str, AsStored] = dataclasses.field(default_factory=dict)
+    attributes: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def arrays_of(heads: ToldOf[Description], known: Known) -> dict[str, Description]:

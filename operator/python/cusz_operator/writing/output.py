@@ -45,18 +45,20 @@ class Output:
             with a step, or in a file without steps.
     """
 
-    def __init__(self, adios2: Any, path: str, engine: str, comm: Any) -> None:
+    def __init__(self, adios2: Any, path: str, engine: str, comm: Any, attributes: Mapping[str, str]) -> None:
         """
         Args:
             adios2: the module.
             path: the .bp folder, or the stream.
             engine: "BP5", "BP4" or "SST".
             comm: an mpi4py communicator; None: this process alone.
+            attributes: the types of those in the file that is appended to.
         """
         self._adios2 = adios2
         self._path = path
         self.absolute = os.path.join(os.getcwd(), path)  # the program may change its working directory
         self._engine_name = engine
+        self._attributes = attributes
         self._comm = [] if comm is None else [comm]
         self._engine: Any = None
         self._fields: dict[str, Any] = {}  # variables by name
@@ -170,7 +172,11 @@ class Output:
         if self._engine_name == "BP4" and isinstance(value, np.ndarray) and value.size == 0:
             raise UnsupportedError(f"{what} is an array of no numbers, which BP4 cannot write")
         try:
+            if name in self._attributes:
+                self._require_type(name, value)
             self._io.define_attribute(name, value)
+        except ParameterError:
+            raise
         except Exception as error:
             raise ParameterError(
                 f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}: "
@@ -178,6 +184,20 @@ class Output:
             ) from error
         if self._has_steps:
             self.late_attributes.append(name)
+
+    def _require_type(self, name: str, value: Any) -> None:
+        """Refuses an attribute that has another type in the file that is appended to.
+
+        ADIOS2 stores what is defined, even if it is removed again, so the type is found without the engine.
+        """
+        io = self._adios.declare_io("cusz_types")
+        kind = io.define_attribute(name, value).type()
+        self._adios.remove_io("cusz_types")
+        if kind != self._attributes[name]:
+            raise ParameterError(
+                f"the attribute {name!r} is of type {self._attributes[name]} in the file, and would be {kind} in what "
+                "is appended, with which ADIOS2 could not open the file"
+            )
 
     def begin_step(self) -> None:
         self.is_in_step = True

@@ -24,7 +24,7 @@ from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
 from ..plugin import plugin_path
 from ..ranks import Caught, Ranks
 from ..reading import datafiles
-from ..reading.contents import variables_in
+from ..reading.contents import what_is_in
 from ..tables import blocktable, checks, statistics
 from ..tables.representation import one_value, require_text, widening
 from ..tables.representation import stored as as_stored
@@ -206,7 +206,8 @@ class Writer:
             if appends:
                 if self._engine == "BP5":
                     has_statistics = statistics.are_in(adios2, folder)
-                self._together.known.in_file = variables_in(self._path)
+                known = self._together.known
+                known.in_file, known.attributes = what_is_in(self._path)
         plugin_path()
         return appends, has_statistics
 
@@ -238,12 +239,14 @@ class Writer:
         require_same_opening(openings, where)
         is_wanted_by_all = self._ranks.first_of(not wanted) is None
         known = self._together.known
-        appends, has_statistics, known.in_file = self._ranks.of(0, (appends, has_statistics, known.in_file))
+        appends, has_statistics, known.in_file, known.attributes = self._ranks.of(
+            0, (appends, has_statistics, known.in_file, known.attributes)
+        )
         known.dimensions = {name: own.dimensions for name, own in known.in_file.items() if own.dimensions}
         self._settings.append_to(known.in_file)
         # From here on ADIOS2 communicates.
         with calling_adios2(f"begin to write {self._path!r}"):
-            output = Output(import_adios2(), self._path, self._engine, self._ranks.comm)
+            output = Output(import_adios2(), self._path, self._engine, self._ranks.comm, known.attributes)
         self._ranks.agree(_error_of(output.prepare), where)
         wanted = is_wanted_by_all if has_statistics is None else has_statistics
         wanted = wanted and self._can_have_statistics(bool(has_statistics), where)
@@ -396,7 +399,8 @@ class Writer:
         Raises:
             UnsupportedError: with BP4 a list of texts, which BP4 would write out of bounds, an empty array, or a text
                 of more than 65535 bytes.
-            ParameterError: a text with a NUL character, or ADIOS2 refuses the value, as it does a different one later.
+            ParameterError: a text with a NUL character, ADIOS2 refuses the value, as it does a different one later, or
+                it is of another type in the file that is appended to.
         """
         self._require_open().attribute(name, value)
 
