@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -201,10 +202,11 @@ def test_several_ranks_send_rows_of_a_table(
 
 
 def grow(folder: Path, n_bytes: int) -> None:
-    """Appends random bytes to stand-ins for ADIOS2's metadata files."""
-    for name in ("mmd.0", "md.0", "md.idx"):
+    """Appends random bytes to stand-ins for ADIOS2's metadata files, and to mmd.0 a record of such bytes."""
+    added = np.random.default_rng(n_bytes).bytes(n_bytes)
+    for name, head in (("mmd.0", struct.pack("<QQ12x", 12, n_bytes)), ("md.0", b""), ("md.idx", b"")):
         with open(folder / name, "ab") as file:
-            file.write(np.random.default_rng(n_bytes).bytes(n_bytes))
+            file.write(head + added)
 
 
 def test_the_program_does_not_wait_for_checksums_of_much_metadata(
