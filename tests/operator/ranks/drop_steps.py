@@ -29,6 +29,6 @@ if COMM.rank == 0:
     with cz.Reader(path) as run:
         assert len(run) == int(kept) + 5
         for n, step in enumerate(run):
-            expected = FIELD + np.float32(n)
-            expected[np.arange(COMM.size) == n % 4] = np.nan
-            assert np.allclose(step.read("u"), expected, rtol=0, atol=1.01e-3, equal_nan=True), n
+            values, gaps = step.read("u").astype(np.float64), np.arange(COMM.size) == n % 4
+            assert np.isnan(values[gaps]).all(), n
+            assert (np.abs(values - (FIELD + np.float32(n)))[~gaps] <= 1e-3).all(), n

@@ -171,33 +171,19 @@ class Output:
             raise UnsupportedError(f"{what} is a list, which BP4 cannot write: pass a text or an array")
         if self._engine_name == "BP4" and isinstance(value, np.ndarray) and value.size == 0:
             raise UnsupportedError(f"{what} is an array of no numbers, which BP4 cannot write")
-        try:
-            if name in self._attributes:
-                self._require_type(name, value)
-            self._io.define_attribute(name, value)
-        except ParameterError:
-            raise
-        except Exception as error:
-            raise ParameterError(
-                f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}: "
-                "pass a text, a list of texts, a number or an array of numbers"
-            ) from error
+        if name in self._attributes:
+            # The engine stores what is defined, even if it is removed again, so the type is found without it.
+            adios = self._adios2.Adios()  # which has to live as long as what is made of it
+            io = adios.declare_io("cusz_types")
+            kind = _defined(io, name, value).type()
+            if kind != self._attributes[name]:
+                raise ParameterError(
+                    f"{what} is of type {self._attributes[name]} in the file, and would be {kind} in what is appended, "
+                    "with which ADIOS2 could not open the file"
+                )
+        _defined(self._io, name, value)
         if self._has_steps:
             self.late_attributes.append(name)
-
-    def _require_type(self, name: str, value: Any) -> None:
-        """Refuses an attribute that has another type in the file that is appended to.
-
-        ADIOS2 stores what is defined, even if it is removed again, so the type is found without the engine.
-        """
-        io = self._adios.declare_io("cusz_types")
-        kind = io.define_attribute(name, value).type()
-        self._adios.remove_io("cusz_types")
-        if kind != self._attributes[name]:
-            raise ParameterError(
-                f"the attribute {name!r} is of type {self._attributes[name]} in the file, and would be {kind} in what "
-                "is appended, with which ADIOS2 could not open the file"
-            )
 
     def begin_step(self) -> None:
         self.is_in_step = True
@@ -348,6 +334,17 @@ class Output:
         self.keep_for_ever()
         if self._claim is not None:
             self._claim.disown()
+
+
+def _defined(io: Any, name: str, value: Any) -> Any:
+    """An attribute that ADIOS2 has defined."""
+    try:
+        return io.define_attribute(name, value)
+    except Exception as error:
+        raise ParameterError(
+            f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}: "
+            "pass a text, a list of texts, a number or an array of numbers"
+        ) from error
 
 
 _OUTPUTS: weakref.WeakSet[Output] = weakref.WeakSet()
