@@ -11,7 +11,7 @@ import math
 import os
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -173,15 +173,17 @@ class Output:
             raise UnsupportedError(f"{what} is an array of no numbers, which BP4 cannot write")
         if name in self._attributes:
             # The engine stores what is defined, even if it is removed again, so the type is found without it.
-            adios = self._adios2.Adios()  # which has to live as long as what is made of it
-            io = adios.declare_io("cusz_types")
-            kind = _defined(io, name, value).type()
+            with _defining(name):
+                adios = self._adios2.Adios()  # which has to live as long as what is made of it
+                io = adios.declare_io("cusz_types")
+                kind = io.define_attribute(name, value).type()
             if kind != self._attributes[name]:
                 raise ParameterError(
                     f"{what} is of type {self._attributes[name]} in the file, and would be {kind} in what is appended, "
                     "with which ADIOS2 could not open the file"
                 )
-        _defined(self._io, name, value)
+        with _defining(name):
+            self._io.define_attribute(name, value)
         if self._has_steps:
             self.late_attributes.append(name)
 
@@ -336,10 +338,11 @@ class Output:
             self._claim.disown()
 
 
-def _defined(io: Any, name: str, value: Any) -> Any:
-    """An attribute that ADIOS2 has defined."""
+@contextlib.contextmanager
+def _defining(name: str) -> Iterator[None]:
+    """Raises ADIOS2's errors as those of an attribute that it refuses."""
     try:
-        return io.define_attribute(name, value)
+        yield
     except Exception as error:
         raise ParameterError(
             f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}: "
