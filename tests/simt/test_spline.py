@@ -52,6 +52,16 @@ def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: 
             check_identity(reused, x, 1e-2, fill=1e20, predictor=predictor)
 
 
+@pytest.mark.parametrize("archive", [HOST, DEVICE])
+def test_the_shorter_of_two_archives(reused: Context, archive: str) -> None:
+    """Boxes of one value tell nothing, so both codecs are tried, and the first one may have to be used again."""
+    bump, noise = np.zeros((40, 41, 42), F32), np.zeros((24, 24, 24), F32)
+    bump[:6, :6, :6] = spline_kinds.waves((6, 6, 6), F32)
+    noise[16:] = support.integers(noise[16:].size, 0, 2**16).reshape(noise[16:].shape)
+    for x, magic in ((bump, b"\xc5Z"), (noise, b"cuSZ")):
+        assert check_identity(reused, x, 1e-2, REL, archive=archive, predictor="auto").startswith(magic)
+
+
 @pytest.mark.parametrize("at", [0, -1])
 def test_zeros_of_either_sign(reused: Context, at: int) -> None:
     """The range is found in parts; a -0 at either end of the field must not make it differ from the CPU's."""

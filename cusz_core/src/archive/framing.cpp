@@ -110,11 +110,13 @@ void set_smallest_bound(const Layout& layout, Coding& coding) {
     coding.step = 2 * coding.eb_abs;
 }
 
-// Writes a field as an archive of this codec. Returns nothing if the codec does not take the field, or if the archive
-// would not be shorter than a raw one. coding: bound and step may be set on the way.
+// Writes a field as an archive of this codec. Returns nothing if the codec does not take the field, or if that takes
+// more than `most` bytes. coding: bound and step may be set on the way. enough: up to how many bytes no other codec need
+// be tried.
 std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, const Layout& layout, Coding& coding,
-                                    const Source& field, const Target& archive) {
-    const std::uint64_t most = layout.bytes() + raw_header_bytes - 1;
+                                    const Source& field, const Target& archive, std::uint64_t most,
+                                    std::uint64_t& enough) {
+    enough = any_length;
     if (codec.header_bytes > most) return std::nullopt;
     Coding own = coding;
     if (codec.chooses) {
@@ -125,7 +127,11 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
         const bool only_zeros = coding.step == 0 && are_zeros(workers, there, layout, coding, field);
         if (only_zeros) set_smallest_bound(layout, own);
         const auto read = [&](std::vector<TileBox>& boxes) { return there.read_boxes(layout, field, boxes); };
-        if (!workers.cpu.engine(codec).choose(layout, own, read) && !only_zeros) return std::nullopt;
+        const std::optional<std::uint64_t> length = workers.cpu.engine(codec).choose(layout, own, read);
+        if (!only_zeros) {
+            if (!length) return std::nullopt;
+            enough = *length;
+        }
     }
     const cusz_lossless lossless = std::exchange(own.lossless, CUSZ_LOSSLESS_NONE);
     auto encoded = workers.backend.engine(codec).encode(
@@ -173,10 +179,25 @@ void copy_points(const Layout& layout, const std::byte* from, const std::array<s
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {
     Coding coding = given;
+    std::uint64_t most = layout.bytes() + raw_header_bytes - 1, enough = 0;
+    const Codec* shortest = nullptr; // whose archive of `most` + 1 bytes is taken if no other is shorter
+    std::byte* kept = nullptr;
     if (coding.eb > 0 && layout.values > 0)
-        for (const Codec* codec : codecs_for(coding.predictor))
-            if (const auto bytes = write_as(*codec, workers, layout, coding, field, archive)) return *bytes;
-    return write_raw(workers, layout, field, archive);
+        for (const Codec* codec : codecs_for(coding.predictor)) {
+            const auto bytes = write_as(*codec, workers, layout, coding, field, archive, most, enough);
+            if (!bytes) continue;
+            if (*bytes <= enough) return *bytes;
+            shortest = codec;
+            most = *bytes - 1;
+            if (archive.on_device()) continue; // to make it again takes less time than to copy it twice
+            kept = workers.scratch.kept.reserve<std::byte>(*bytes);
+            std::memcpy(kept, archive.pointer, *bytes);
+        }
+    if (shortest == nullptr) return write_raw(workers, layout, field, archive);
+    const auto bytes = static_cast<std::size_t>(most) + 1;
+    if (archive.on_device()) return *write_as(*shortest, workers, layout, coding, field, archive, bytes, enough);
+    std::memcpy(archive.pointer, kept, bytes);
+    return bytes;
 }
 
 void read_archive(const Workers& workers, const Frame& frame, const Source& stored, const Target& field) {

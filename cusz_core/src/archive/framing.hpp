@@ -12,6 +12,7 @@ struct Scratch {
     Buffer unpacked; // a body before its lossless stage
     Buffer field;    // copy of a field on a device
     Buffer inner;    // an archive that is part of another one, or only tried
+    Buffer kept;     // an archive that another codec's may beat
     Buffer signs;    // for bounds relative to every value
     Buffer strided;  // decoded points, of which a level keeps some
     // For the search for a bound:
@@ -19,12 +20,13 @@ struct Scratch {
 
     std::size_t bytes() const {
         std::size_t sum = 0;
-        for (const Buffer* buffer : {&unpacked, &field, &inner, &signs, &strided, &sample, &decoded})
+        for (const Buffer* buffer : {&unpacked, &field, &inner, &kept, &signs, &strided, &sample, &decoded})
             sum += buffer->bytes();
         return sum;
     }
     void release() {
-        for (Buffer* buffer : {&unpacked, &field, &inner, &signs, &strided, &sample, &decoded}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &field, &inner, &kept, &signs, &strided, &sample, &decoded})
+            buffer->release();
     }
 };
 

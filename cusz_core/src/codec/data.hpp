@@ -82,6 +82,8 @@ inline Selection whole(const Layout& layout, void* field) {
     return all;
 }
 
+inline constexpr std::uint64_t any_length = ~std::uint64_t{0}; // of an archive, in bytes
+
 // Makes boxes of a field readable on the host until the next call, and updates the boxes to where they are among the
 // returned values: at their places in the field, or copied one after the other.
 using BoxReader = std::function<const void*(std::vector<TileBox>& boxes)>;

@@ -124,6 +124,9 @@ private:
         std::vector<const PreparedTile*> cached(sample.rate() <= 4 ? n_tiles : 0); // a sparser sample would not pay
         const auto counts_of_sample = count_codes(tiling, quantiser, alphabet, sample, field, threads, cached);
         const HuffmanModel model(counts_of_sample, sample, alphabet);
+        // If all tiles were counted, hardly any symbol is in the weights that is not in the field.
+        constexpr std::uint64_t of_escapes = 32; // bytes, at most
+        if (sample.rate() == 1 && index_bytes + model.bits(alphabet) / 8 > capacity + of_escapes) return std::nullopt;
         if (counts_of_sample.has_beyond(model.book.reach())) cached.clear(); // some of their codes are now out of range
         if (n_tiles % 2 != 0) std::memset(body + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;

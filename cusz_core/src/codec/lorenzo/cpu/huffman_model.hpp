@@ -64,8 +64,16 @@ private:
 // The model built from counted codes: the lengths that the archive stores, and the book that encodes tiles.
 struct HuffmanModel {
     HuffmanModel(const Histogram& histogram, const Sample& sample, const Alphabet& alphabet)
-        : lengths(code_lengths(histogram.weights(sample), alphabet)), book(lengths, alphabet) {}
-    std::vector<std::uint8_t> lengths; // of the codewords, by symbol
+        : weights(histogram.weights(sample)), lengths(code_lengths(weights, alphabet)), book(lengths, alphabet) {}
+    // Of all symbols together.
+    std::uint64_t bits(const Alphabet& alphabet) const {
+        std::uint64_t sum = 0;
+        for (std::uint32_t s = 0; s < alphabet.size(); ++s)
+            if (weights[s] > 0) sum += weights[s] * (lengths[s] + alphabet.meaning(s).extra_bits);
+        return sum;
+    }
+    std::vector<std::uint64_t> weights; // by symbol
+    std::vector<std::uint8_t> lengths;  // of the codewords, by symbol
     EncodeBook book;
 };
 

@@ -148,6 +148,12 @@ public:
         const std::uint64_t of_units = scaled(of_best_.bits / 8, values_, boxes_.number() * boxes_.values());
         return {best_, of_head + of_units + (is_small_ ? of_best_.map_bits / 8 : std::min(of_map, of_units / 4))};
     }
+    // How many 32nds of an archive's length its estimate may be: boxes have more borders than the field, where points
+    // lack some of the neighbours from which they are predicted. What smooth fields gain by curves is lost there.
+    std::uint64_t doubt() const {
+        const bool is_smooth = costs_.linear > costs_.cubic + costs_.points * CurveCosts::of_bit;
+        return is_small_ ? 32 : is_smooth ? 64 : 34;
+    }
     // most: a longer archive is not used, so nothing is tried if the estimate is far above this.
     Choice choose(std::uint64_t most) {
         if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else leaving axes out may help

@@ -25,6 +25,8 @@ std::uint64_t n_same(const T* field, std::uint64_t n) {
     return same;
 }
 
+constexpr std::size_t max_constant_bytes = v2::max_front_bytes + 4 + 8; // of the archive of a constant field
+
 class SplineEngine final : public HostEngine {
 public:
     std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
@@ -38,8 +40,8 @@ public:
         return encoded;
     }
 
-    bool choose(const Layout& layout, Coding& coding, const BoxReader& read) override {
-        if (coding.step == 0 || layout.values < 2) return true; // perhaps a constant
+    std::optional<std::uint64_t> choose(const Layout& layout, Coding& coding, const BoxReader& read) override {
+        if (coding.step == 0 || layout.values < 2) return any_length; // perhaps a constant
         return layout.dtype == CUSZ_F32 ? choose_as(f32_, lorenzo_f32_, layout, coding, read)
                                         : choose_as(f64_, lorenzo_f64_, layout, coding, read);
     }
@@ -73,26 +75,30 @@ public:
     }
 
 private:
-    // If the predictor is not settled, another codec's archive may be shorter. This one's estimate is about a hundredth
-    // too high because boxes have more borders than the field.
+    // If the predictor is not settled, another codec's archive may be shorter.
     template <class T>
-    bool choose_as(FieldCoder<T>& engine, std::unique_ptr<Tile<T>>& tile, const Layout& layout, Coding& coding,
-                   const BoxReader& read) {
+    std::optional<std::uint64_t> choose_as(FieldCoder<T>& engine, std::unique_ptr<Tile<T>>& tile, const Layout& layout,
+                                           Coding& coding, const BoxReader& read) {
         v2::Front front = spline::front_of(layout, coding, v2::Kind::spline);
         front.e = coding.step / 2;
         SampleBoxes boxes(layout);
         const T* const sample = boxes.read(engine, front, read, sample_);
-        if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values()) return true;
-        std::uint64_t others = std::uint64_t{1} << 62;
+        const bool is_settled = coding.predictor != CUSZ_PREDICTOR_AUTO, is_whole = boxes.are_whole(layout);
+        if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values())
+            return is_settled || is_whole ? any_length : max_constant_bytes;
+        std::uint64_t others = any_length / 64;
         Chooser<T> chooser(engine, front, boxes, sample);
-        if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
+        if (!is_settled) {
+            const std::uint64_t own = chooser.chosen().bytes;
             if (!tile) tile = std::make_unique<Tile<T>>();
             others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(),
-                                             chooser.chosen().bytes, *tile);
+                                             is_whole ? own : own + own / 4, *tile);
         }
-        const Choice choice = chooser.choose(others);
+        const std::uint64_t most = others / 32 * chooser.doubt() + others % 32;
+        const Choice choice = chooser.choose(most);
         coding.interpolation = choice.how;
-        return choice.bytes < others;
+        if (choice.bytes >= most) return std::nullopt;
+        return is_whole ? any_length : choice.bytes < others ? others : 0;
     }
 
     template <class T>
@@ -102,7 +108,7 @@ private:
         if (n_same(field, layout.values) == layout.values) {
             const auto first = bits_of(field[0]);
             const v2::Front front = spline::front_of(layout, coding, v2::Kind::constant);
-            std::byte bytes[v2::max_front_bytes + 4 + sizeof(T)];
+            std::byte bytes[max_constant_bytes];
             const std::size_t n = v2::write_front(front, bytes), end = n + 4 + sizeof first;
             std::memcpy(bytes + n + 4, &first, sizeof first);
             v2::seal({bytes, end}, n);
