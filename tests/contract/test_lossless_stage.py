@@ -25,10 +25,13 @@ def fields(dtype):
 def test_the_promises_hold(dtype, backend):
     for x in fields(dtype):
         for eb, mode in ((1e-2, "abs"), (1e-4, "rel"), (0.0, "abs")):
-            plain = check_contract(x, eb, mode, fill=1e20, backend=backend)
-            packed = check_contract(x, eb, mode, fill=1e20, backend=backend, lossless="zstd")
-            assert len(packed) <= len(plain)
-            assert same_bits(cusz.decompress(packed), cusz.decompress(plain))
+            for predictor in ("lorenzo", "spline", "auto"):
+                options = {"fill": 1e20, "backend": backend, "predictor": predictor}
+                plain = check_contract(x, eb, mode, **options)
+                packed = check_contract(x, eb, mode, lossless="zstd", **options)
+                assert len(packed) <= len(plain)
+                if predictor != "auto":  # which may use the other codec then
+                    assert same_bits(cusz.decompress(packed), cusz.decompress(plain))
 
 
 @support.needs_zstd
@@ -39,6 +42,19 @@ def test_repetition_is_found(dtype):
     assert info.lossless == "zstd"
     assert len(packed) < 0.8 * len(cusz.compress(x, 1e-3))
     assert cusz.compress(x, 1e-3, lossless="zstd", threads=1) == cusz.compress(x, 1e-3, lossless="zstd", threads=3)
+
+
+@support.needs_zstd
+def test_the_codec_is_chosen_with_it(dtype):
+    """Where a field repeats itself, Lorenzo's archives do, too."""
+    period = np.cos(np.arange(4096) * (np.pi / 2048)) + support.integers(4096, 0, 2**10) / 2**20
+    x = np.resize(period, 40_960).astype(dtype)
+    plain, packed = (
+        {p: len(cusz.compress(x, 1e-3, "rel", predictor=p, lossless=stage)) for p in ("lorenzo", "spline", "auto")}
+        for stage in ("none", "zstd")
+    )
+    assert plain["auto"] == plain["spline"] < plain["lorenzo"]
+    assert packed["auto"] == packed["lorenzo"] < packed["spline"]
 
 
 @support.needs_zstd

@@ -111,8 +111,8 @@ void set_smallest_bound(const Layout& layout, Coding& coding) {
 }
 
 // Writes a field as an archive of this codec. Returns nothing if the codec does not take the field, or if that takes
-// more than `most` bytes. coding: bound and step may be set on the way. enough: up to how many bytes no other codec need
-// be tried.
+// more than `most` bytes before the lossless stage. coding: bound and step may be set on the way. enough: up to how many
+// bytes no other codec need be tried.
 std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, const Layout& layout, Coding& coding,
                                     const Source& field, const Target& archive, std::uint64_t most,
                                     std::uint64_t& enough) {
@@ -179,13 +179,15 @@ void copy_points(const Layout& layout, const std::byte* from, const std::array<s
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {
     Coding coding = given;
-    std::uint64_t most = layout.bytes() + raw_header_bytes - 1, enough = 0;
+    const std::uint64_t less_than_raw = layout.bytes() + raw_header_bytes - 1;
+    std::uint64_t most = less_than_raw, enough = 0;
     const Codec* shortest = nullptr; // whose archive of `most` + 1 bytes is taken if no other is shorter
     std::byte* kept = nullptr;
     if (coding.eb > 0 && layout.values > 0)
         for (const Codec* codec : codecs_for(coding.predictor)) {
-            const auto bytes = write_as(*codec, workers, layout, coding, field, archive, most, enough);
-            if (!bytes) continue;
+            const std::uint64_t room = coding.lossless == CUSZ_LOSSLESS_NONE ? most : less_than_raw;
+            const auto bytes = write_as(*codec, workers, layout, coding, field, archive, room, enough);
+            if (!bytes || *bytes > most) continue;
             if (*bytes <= enough) return *bytes;
             shortest = codec;
             most = *bytes - 1;

@@ -98,7 +98,10 @@ private:
         const Choice choice = chooser.choose(most);
         coding.interpolation = choice.how;
         if (choice.bytes >= most) return std::nullopt;
-        return is_whole ? any_length : choice.bytes < others ? others : 0;
+        if (is_settled) return any_length;
+        if (choice.bytes >= others || coding.lossless != CUSZ_LOSSLESS_NONE)
+            return 0; // estimates are without that stage
+        return is_whole ? any_length : others;
     }
 
     template <class T>
