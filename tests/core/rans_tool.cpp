@@ -24,7 +24,7 @@ struct Run {
 
 bool decodes_to(const std::vector<Run>& runs, const std::vector<std::uint16_t>& words, std::uint32_t lanes) {
     std::vector<std::uint16_t> padded = words;
-    padded.resize(words.size() + UnitDecoder::margin);
+    padded.resize(words.size() + max_lanes);
     UnitDecoder decoder(padded.data(), words.size(), lanes);
     for (const Run& run : runs) {
         std::vector<std::uint8_t> symbol(run.n + max_lanes);
@@ -56,7 +56,7 @@ int main() {
             entry.push_back(static_cast<std::uint16_t>((table + is_flags * first_flag_table) * 256 + symbol));
         }
         run.table.resize(n + max_lanes);
-        entry.resize(in_unit.back().end_of_room());
+        entry.resize((entry.size() + max_lanes - 1) / max_lanes * max_lanes);
         runs.push_back(run);
     }
     std::vector<std::uint16_t> room(entry.size() + 4 * max_lanes);

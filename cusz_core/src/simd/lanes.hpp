@@ -101,11 +101,6 @@ struct ByteLanes {
         return bits;
 #endif
     }
-    // Whether one of the first `count` bytes has its highest bit set.
-    static bool any(Bytes v, std::uint32_t count) {
-        const std::uint64_t first = ~std::uint64_t{0} >> (64 - std::min(count, std::uint32_t{n}));
-        return (highest_bits(v) & first) != 0;
-    }
     // bytes[at] for every byte of `at` (below 16).
     static Bytes look_up_16(const std::uint8_t* bytes, Bytes at) {
 #if defined(__AVX2__)

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -30,21 +29,6 @@ template <int... from, class V>
     typedef Number Numbers __attribute__((vector_size(sizeof(V))));
     return __builtin_shuffle(a, b, Numbers{from...});
 #endif
-}
-
-// Sets `wide`, a vector twice as wide, to the lanes of a and, after them, those of b. (It is not returned, because
-// compilers warn about functions that return wider vectors than the instruction set's.)
-template <class V, class Wide>
-[[gnu::always_inline]] inline void combine(V a, V b, Wide& wide) {
-    static_assert(sizeof(Wide) == 2 * sizeof(V));
-    [&]<std::size_t... i>(std::index_sequence<i...>) {
-#if defined(__clang__) || __GNUC__ >= 12
-        wide = __builtin_shufflevector(a, b, static_cast<int>(i)...);
-#else
-        constexpr std::size_t n = sizeof...(i) / 2;
-        wide = Wide{(i < n ? a[i % n] : b[i % n])...};
-#endif
-    }(std::make_index_sequence<sizeof(Wide) / sizeof(wide[0])>{});
 }
 
 // Bit mask of the nonzero ones among 64 numbers.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -26,7 +27,6 @@ using v2::rans_total;
 // A run of entries, which begins with lane 0. first: a multiple of max_lanes.
 struct UnitRun {
     std::uint32_t first, n;
-    std::uint32_t end_of_room() const { return first + (n + max_lanes - 1) / max_lanes * max_lanes; }
 };
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -280,11 +280,8 @@ inline std::uint16_t* encode_unit(std::uint16_t* entry, const UnitRun* runs, std
 
 class UnitDecoder {
 public:
-    // How many words may be read beyond the end.
-    static constexpr std::size_t margin = max_lanes;
-
     UnitDecoder() = default;
-    // words: from the states on; n: their number, states included.
+    // words: from the states on, with max_lanes readable behind them; n: their number, states included.
     UnitDecoder(const std::uint16_t* words, std::size_t n, std::uint32_t lanes) : lanes_(lanes), end_(words + n) {
         good_ = n >= 2 * lanes;
         if (!good_) return;
