@@ -19,10 +19,4 @@ template <class T>
 std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding, const Layout& box, const T* boxes,
                                       std::uint64_t n, std::uint64_t enough, Tile<T>& tile);
 
-extern template std::uint64_t estimated_lorenzo_bytes<float>(const Layout&, const Coding&, const Layout&, const float*,
-                                                             std::uint64_t, std::uint64_t, Tile<float>&);
-extern template std::uint64_t estimated_lorenzo_bytes<double>(const Layout&, const Coding&, const Layout&,
-                                                              const double*, std::uint64_t, std::uint64_t,
-                                                              Tile<double>&);
-
 } // namespace cusz::cpu

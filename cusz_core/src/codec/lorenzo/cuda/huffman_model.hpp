@@ -26,8 +26,6 @@ public:
     }
 
     std::uint64_t* counts() const { return counts_; }
-    // The part of the model that the archive stores, once it is built.
-    const std::uint8_t* lengths() const { return lengths_; }
     std::size_t n_lengths() const { return alphabet_.size(); }
 
     // Builds the model from the counts. reach: on the device; receives the smallest magnitude that is out of range.

@@ -69,9 +69,9 @@ TileForm::TileForm(std::uint32_t active_axes, const std::array<std::uint32_t, 4>
                                     runs[phase].push_back(
                                         {static_cast<std::uint32_t>(c * n_bytes + byte_at(y, z, w) + first[0]),
                                          static_cast<std::uint32_t>(of.at(y, z, w) + first[0]), end[0] - first[0]});
-                        const auto n_runs = static_cast<std::uint32_t>(runs[phase].size()) - first_run,
-                                   n = n_runs * (end[0] - first[0]);
-                        groups[phase].push_back({n_points[phase], n, first_run, n_runs, flags});
+                        const auto n =
+                            (static_cast<std::uint32_t>(runs[phase].size()) - first_run) * (end[0] - first[0]);
+                        groups[phase].push_back({n_points[phase], n, first_run, flags});
                         n_points[phase] += n;
                         n_flags[phase] += flags;
                     }

@@ -68,7 +68,7 @@ struct TileForm {
     };
     struct Group {
         std::uint32_t first, n; // points, numbered through the phase
-        std::uint32_t first_run, n_runs;
+        std::uint32_t first_run;
         bool has_flag;
     };
     std::array<std::vector<Run>, 3> runs;
