@@ -32,7 +32,7 @@ void write_head_again() {
     out.resize(write_front(front, out.data()) + 4);
     if (front.kind == Kind::spline) {
         Head head;
-        const std::size_t end = read_head(archive, front, front_bytes, head);
+        const std::size_t end = read_head(archive, archive.size(), front, front_bytes, head);
         const std::vector<std::byte> rest = write_head(front, front_bytes, head);
         out.insert(out.end(), rest.begin(), rest.end());
         verify_head(archive.first(end + head.units[0].bytes), front_bytes);

@@ -24,7 +24,7 @@ struct Parts {
 
     explicit Parts(std::span<const std::byte> archive) : front(cusz::v2::read_front(archive, front_bytes)) {
         if (front.kind == cusz::v2::Kind::spline && !front.has_zstd)
-            first_unit = cusz::v2::read_head(archive, front, front_bytes, head);
+            first_unit = cusz::v2::read_head(archive, archive.size(), front, front_bytes, head);
     }
     // Writes the head and all checksums.
     void write(std::span<std::byte> archive) {

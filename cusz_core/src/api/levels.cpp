@@ -33,7 +33,7 @@ struct Opened {
         return frame;
     }
     void read_head(const Prefix& prefix) {
-        head_bytes = v2::read_head_of(prefix.span(), prefix.archive_bytes, front, front_bytes, head);
+        head_bytes = v2::read_head(prefix.span(), prefix.archive_bytes, front, front_bytes, head);
     }
 };
 

@@ -47,24 +47,17 @@ std::uint32_t checksum_of(HostBackend& cpu, const std::byte* payload, std::size_
 }
 
 // Writes the first bytes of all values, then the second ones, and so on. zstd compresses these better, because the
-// integers of a field differ mostly in their low bytes.
-template <std::size_t value_bytes>
-void regroup(const std::byte* values, std::size_t n, std::byte* groups) {
+// integers of a field differ mostly in their low bytes. With `back`, from groups to values.
+template <std::size_t value_bytes, bool back>
+void regroup(const std::byte* from, std::size_t n, std::byte* to) {
     constexpr std::size_t run = 4096; // values whose bytes stay in the cache
     for (std::size_t first = 0; first < n; first += run) {
         const std::size_t last = std::min(n, first + run);
         for (std::size_t byte = 0; byte < value_bytes; ++byte)
-            for (std::size_t i = first; i < last; ++i) groups[byte * n + i] = values[i * value_bytes + byte];
-    }
-}
-
-template <std::size_t value_bytes>
-void ungroup(const std::byte* groups, std::size_t n, std::byte* values) {
-    constexpr std::size_t run = 4096;
-    for (std::size_t first = 0; first < n; first += run) {
-        const std::size_t last = std::min(n, first + run);
-        for (std::size_t byte = 0; byte < value_bytes; ++byte)
-            for (std::size_t i = first; i < last; ++i) values[i * value_bytes + byte] = groups[byte * n + i];
+            for (std::size_t i = first; i < last; ++i) {
+                const std::size_t in_values = i * value_bytes + byte, in_groups = byte * n + i;
+                to[back ? in_values : in_groups] = from[back ? in_groups : in_values];
+            }
     }
 }
 
@@ -105,7 +98,7 @@ std::size_t pack_values(const Workers& workers, cusz_lossless lossless, std::siz
         const std::byte* groups = from;
         if (value_bytes > 1) {
             auto* const regrouped = static_cast<std::byte*>(workers.scratch.unpacked.reserve(bytes));
-            by_size(value_bytes, [&](auto size) { regroup<size>(from, bytes / size, regrouped); });
+            by_size(value_bytes, [&](auto size) { regroup<size, false>(from, bytes / size, regrouped); });
             groups = regrouped;
         }
         const std::size_t stored = zstd_pack(groups, bytes, payload, bytes);
@@ -152,7 +145,7 @@ void unpack_values(const Workers& workers, const std::byte* block, std::size_t b
         staged = std::make_unique_for_overwrite<std::byte[]>(bytes);
         to = staged.get();
     }
-    by_size(value_bytes, [&](auto size) { ungroup<size>(groups, bytes / size, to); });
+    by_size(value_bytes, [&](auto size) { regroup<size, true>(groups, bytes / size, to); });
     if (staged != nullptr) workers.backend.copy(values.pointer, to, bytes);
 }
 

@@ -84,6 +84,12 @@ inline Selection whole(const Layout& layout, void* field) {
 
 inline constexpr std::uint64_t any_length = ~std::uint64_t{0}; // of an archive, in bytes
 
+// Numbers of dimensions by axis; axes that the field lacks get `rest`.
+inline std::array<std::uint64_t, 4> by_axis(const Layout& layout, const std::array<std::uint64_t, 4>& given,
+                                            std::uint64_t rest) {
+    return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
+}
+
 // Makes boxes of a field readable on the host until the next call, and updates the boxes to where they are among the
 // returned values: at their places in the field, or copied one after the other.
 using BoxReader = std::function<const void*(std::vector<TileBox>& boxes)>;

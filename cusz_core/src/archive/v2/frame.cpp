@@ -311,12 +311,8 @@ std::vector<std::byte> unpack(std::span<const std::byte> archive) {
     return unpacked;
 }
 
-std::size_t read_head(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes, Head& head) {
-    return read_head_of(archive, archive.size(), front, front_bytes, head);
-}
-
-std::size_t read_head_of(std::span<const std::byte> prefix, std::size_t archive_bytes, const Front& front,
-                         std::size_t front_bytes, Head& head) {
+std::size_t read_head(std::span<const std::byte> prefix, std::size_t archive_bytes, const Front& front,
+                      std::size_t front_bytes, Head& head) {
     Reader in(prefix, read_interpolation(prefix, front, front_bytes, head.how));
     const auto model = static_cast<std::uint32_t>(in.number(1));
     head.preset = model & 15;
@@ -369,7 +365,7 @@ void verify(std::span<const std::byte> archive, const Front& front, std::size_t 
         read_constant(archive, front, front_bytes);
     } else if (!front.has_zstd) {
         Head head;
-        end = read_head(archive, front, front_bytes, head) + static_cast<std::size_t>(head.units[0].bytes);
+        end = read_head(archive, end, front, front_bytes, head) + static_cast<std::size_t>(head.units[0].bytes);
     }
     verify_head(archive.first(end), front_bytes);
 }

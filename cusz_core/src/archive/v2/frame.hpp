@@ -94,11 +94,10 @@ constexpr std::size_t max_head_bytes(std::size_t n_units, std::size_t n_lattices
 std::uint64_t head_bytes(std::span<const std::byte> prefix, const Front& front, std::size_t front_bytes);
 // What lies between the checksum and unit 0, which begins at an even byte. front_bytes: before the checksum.
 std::vector<std::byte> write_head(const Front& front, std::size_t front_bytes, const Head& head);
-// Returns the number of bytes before unit 0. Throws CORRUPT.
-std::size_t read_head(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes, Head& head);
-// The same for an archive of archive_bytes. prefix: its first bytes, at least all those before unit 0.
-std::size_t read_head_of(std::span<const std::byte> prefix, std::size_t archive_bytes, const Front& front,
-                         std::size_t front_bytes, Head& head);
+// Reads the same of an archive of archive_bytes. prefix: its first bytes, at least all those before unit 0. Returns the
+// number of these. Throws CORRUPT.
+std::size_t read_head(std::span<const std::byte> prefix, std::size_t archive_bytes, const Front& front,
+                      std::size_t front_bytes, Head& head);
 
 // The lossless stage: replaces everything after the interpolation with its length and a zstd frame of it, if that is
 // shorter. packed: as much memory as the archive has. Returns the archive's new length.

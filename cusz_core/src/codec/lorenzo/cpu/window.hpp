@@ -64,11 +64,6 @@ public:
     }
 
 private:
-    static std::array<std::uint64_t, 4> by_axis(const Layout& layout, const std::array<std::uint64_t, 4>& given,
-                                                std::uint64_t rest) {
-        return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
-    }
-
     enum class Meeting { none, some, whole };
 
     // How much of a tile is wanted; `whole` only where it can be decoded in place.

@@ -46,6 +46,11 @@ template <bool one_more>
 
 typedef std::int8_t SignedBytes __attribute__((vector_size(ByteLanes::n)));
 
+// A code as tile.direct has it.
+inline std::uint8_t direct_of(std::int32_t code) {
+    return static_cast<std::uint8_t>(std::clamp(code, -64, 64) + static_cast<std::int32_t>(v2::zero_symbol));
+}
+
 // Finds the magnitudes of a class from its codes; missing values get marks.
 template <class T>
 void find_magnitudes(const SplineTile<T>& tile, std::uint32_t c) {

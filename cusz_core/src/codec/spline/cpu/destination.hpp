@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "archive/pyramid.hpp"
-#include "archive/tiling.hpp"
 #include "codec/data.hpp"
 
 namespace cusz::cpu {
@@ -22,10 +21,6 @@ struct Patch {
     Extents at; // in the field, by its axes
     std::uint64_t bits;
 };
-
-inline Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t rest) {
-    return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
-}
 
 // layout: the field's.
 template <class T>

@@ -78,7 +78,7 @@ FieldCoder<T>::Field::Field(const v2::Front& front, const Interpolation& how, co
 template <class T>
 FieldCoder<T>::Opened::Opened(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& its_front,
                               std::size_t front_bytes)
-    : archive(prefix), front(its_front), head_bytes(v2::read_head_of(archive, archive_bytes, front, front_bytes, head)),
+    : archive(prefix), front(its_front), head_bytes(v2::read_head(archive, archive_bytes, front, front_bytes, head)),
       coded(front, head.how, nullptr), first(coded.units.size() + 1, head_bytes) {
     for (std::size_t u = 0; u < coded.units.size(); ++u)
         first[u + 1] = first[u] + static_cast<std::size_t>(head.units[u].bytes);
@@ -124,10 +124,10 @@ void FieldCoder<T>::make_arrays(const std::vector<std::size_t>& sizes, Bits top,
 }
 
 template <class T>
-std::uint64_t FieldCoder<T>::weigh_units(const std::uint16_t* units, std::size_t n) const {
-    const std::uint64_t last =
-        n % 2 != 0 ? std::uint64_t{units[n - 1]} * checksum_weight(static_cast<std::uint32_t>(n / 2)) : 0;
-    return kernels_.weigh(units, n / 2) + last;
+std::uint64_t FieldCoder<T>::weigh_units(const void* units, std::size_t n) const {
+    std::uint16_t last = 0; // without another one in its word
+    if (n % 2 != 0) std::memcpy(&last, static_cast<const std::byte*>(units) + 2 * (n - 1), sizeof last);
+    return kernels_.weigh(units, n / 2) + std::uint64_t{last} * checksum_weight(static_cast<std::uint32_t>(n / 2));
 }
 
 template <class T>
@@ -206,10 +206,13 @@ void FieldCoder<T>::count(const Field& coded, std::size_t n_recorded, const Samp
 }
 
 template <class T>
-v2::Model FieldCoder<T>::choose_model(const Field& coded, bool is_kept) const {
-    const std::uint32_t n_axes = coded.pyramid.lattices[0].n_active;
-    return is_kept ? v2::model_of_preset(n_axes, kept_.preset)
-                   : v2::choose_model(*counts_, n_axes, rows_of(coded.pyramid));
+v2::Model FieldCoder<T>::choose_model(const Field& coded, bool is_kept, std::vector<v2::MapSymbol>& map) {
+    const std::uint32_t n_axes = coded.pyramid.lattices[0].n_active, rows = rows_of(coded.pyramid);
+    const v2::Model model =
+        is_kept ? v2::model_of_preset(n_axes, kept_.preset) : v2::choose_model(*counts_, n_axes, rows);
+    if (model.has_map) map = v2::map_of(model, n_axes, rows);
+    set_model(model);
+    return model;
 }
 
 template <class T>
@@ -276,10 +279,8 @@ std::optional<std::size_t> FieldCoder<T>::compress(v2::Front front, const Interp
     front.has_axes = how.axes != AxisMasks{15, 15, 15};
 
     const Recorded recorded = record(coded, how, field, threads);
-    const v2::Model model = choose_model(coded, recorded.is_kept);
     std::vector<v2::MapSymbol> map;
-    if (model.has_map) map = v2::map_of(model, coded.pyramid.lattices[0].n_active, rows_of(coded.pyramid));
-    set_model(model);
+    const v2::Model model = choose_model(coded, recorded.is_kept, map);
 
     v2::Head head;
     head.how = how;
@@ -348,10 +349,8 @@ typename FieldCoder<T>::WrittenFirst FieldCoder<T>::write_first(const Field& cod
     const UnitRecord& record = records_[0];
     counts() = others;
     record.count(1, *counts_);
-    const v2::Model model = choose_model(coded, false);
     std::vector<v2::MapSymbol> map;
-    if (model.has_map) map = v2::map_of(model, coded.pyramid.lattices[0].n_active, rows_of(coded.pyramid));
-    set_model(model);
+    const v2::Model model = choose_model(coded, false, map);
     const UnitPayload payload = kernels(true).write(record, *model_, map, true, worker(0).room);
     return {model, *model_, payload, record.n_special, record.n_verbatim, record.live != 0};
 }
@@ -482,15 +481,9 @@ void FieldCoder<T>::verify(const Opened& opened, std::size_t lattice, int thread
     parallel(threads, n > 1 ? parts.number : 0, [&](std::uint64_t part, int) {
         const auto [begin, end] = parts[part];
         for (std::size_t u = begin + 1; u < end + 1; ++u) {
-            const std::size_t bytes = first[u + 1] - first[u];
-            const std::byte* const units_of_length = opened.archive.data() + first[u];
-            std::uint64_t sum = kernels_.weigh(units_of_length, bytes / 4);
-            if (bytes % 4 != 0) {
-                std::uint16_t last;
-                std::memcpy(&last, units_of_length + bytes - 2, 2);
-                sum += std::uint64_t{last} * checksum_weight(static_cast<std::uint32_t>(bytes / 4));
-            }
-            sums[sum_of[u]] += part_of_sum(place[u], sum, (bytes + 3) / 4);
+            const std::size_t n_units = (first[u + 1] - first[u]) / 2;
+            sums[sum_of[u]] +=
+                part_of_sum(place[u], weigh_units(opened.archive.data() + first[u], n_units), (n_units + 1) / 2);
         }
     });
     for (std::size_t i = 0; i < sums.size(); ++i)

@@ -83,10 +83,7 @@ public:
         Field coded;
         std::vector<std::size_t> first;
 
-        // The head must have been verified. Throws CORRUPT.
-        Opened(std::span<const std::byte> whole, const v2::Front& its_front, std::size_t front_bytes)
-            : Opened(whole, whole.size(), its_front, front_bytes) {}
-        // archive_bytes: of the whole archive.
+        // The head must have been verified. archive_bytes: of the whole archive. Throws CORRUPT.
         Opened(std::span<const std::byte> prefix, std::size_t archive_bytes, const v2::Front& its_front,
                std::size_t front_bytes);
         // The finest lattice of unit 0, from which the other units are decoded.
@@ -168,14 +165,15 @@ private:
     }
     // from: the first lattice that gets arrays.
     void make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from = 1);
-    std::uint64_t weigh_units(const std::uint16_t* units, std::size_t n) const;
+    std::uint64_t weigh_units(const void* units, std::size_t n) const;
 
     Recorded record(const Field& coded, const Interpolation& how, const T* field, int threads);
     void record_unit(const PyramidCoder<T>& coder, const v2::Unit& unit, const T* field, UnitWorker<T>& own,
                      UnitRecord& record);
     // Sets counts_.
     void count(const Field& coded, std::size_t n_recorded, const Sample& sample, const T* field, int threads);
-    v2::Model choose_model(const Field& coded, bool is_kept) const;
+    // Sets model_ and, if the model has one, its map.
+    v2::Model choose_model(const Field& coded, bool is_kept, std::vector<v2::MapSymbol>& map);
     // Sets head.units and to.written.
     void write_units(const Field& coded, const Recorded& recorded, const std::vector<v2::MapSymbol>& map,
                      const T* field, v2::Head& head, Output& to);

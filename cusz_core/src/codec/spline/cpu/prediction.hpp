@@ -57,11 +57,6 @@ template <class From, class To, class Use>
             for (std::int64_t n = end[1] - begin[1]; n > 0; --n, a += from.stride[1], b += to.stride[1]) use(a, b);
         }
 }
-// The index of a row's point at x = 0.
-inline std::size_t row_at(const ClassRows& rows, std::int64_t y, std::int64_t z, std::int64_t w) {
-    return rows.first + static_cast<std::size_t>(y) * rows.stride[1] + static_cast<std::size_t>(z) * rows.stride[2] +
-           static_cast<std::size_t>(w) * rows.stride[3];
-}
 
 // The box of a class's points that exist in the lattice: in the tile, and up to `before` and `behind` many around it.
 template <class T>
@@ -274,10 +269,10 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
         for (std::int64_t z = box.begin[2]; z < box.end[2]; ++z) {
             const T* v[n_odd];
             for (std::uint32_t o = 0; o < n_odd; ++o) {
-                v[o] = values + row_at(*source[o], box.begin[1], z, w);
+                v[o] = values + source[o]->at(box.begin[1], z, w);
                 six.of[o] = axis[o] == 0 ? six_begin[0] < six_end[0] : is_six(2, z); // along axis 1 it varies by row
             }
-            std::size_t at = row_at(rows, box.begin[1], z, w);
+            std::size_t at = rows.at(box.begin[1], z, w);
             for (std::int64_t y = box.begin[1], y_end = box.end[1]; y < y_end; ++y) {
                 if constexpr (curve == Curve::six_points)
                     for (std::uint32_t o = 0; o < n_odd; ++o)

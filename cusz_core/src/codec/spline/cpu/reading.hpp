@@ -71,8 +71,7 @@ template <class T>
             constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
             other.code = of == v2::escape ? (taken ^ sign) - sign : first + taken;
             if (std::abs(other.code) > v2::max_code) corrupt_unit("a code beyond the limit");
-            of =
-                static_cast<std::uint8_t>(std::clamp(other.code, -64, 64) + static_cast<std::int32_t>(v2::zero_symbol));
+            of = direct_of(other.code);
         }
         others.push_back(other);
     }

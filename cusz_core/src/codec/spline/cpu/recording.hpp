@@ -40,10 +40,6 @@ struct FieldClass {
     }
 };
 
-inline std::uint8_t direct_of(std::int32_t code) {
-    return static_cast<std::uint8_t>(std::clamp(code, -64, 64) + static_cast<std::int32_t>(zero_symbol));
-}
-
 // Quantises, one by one, the values of a row that have a bit in `others`. from, value, byte: for bit 0.
 template <class T>
 [[gnu::noinline]] void quantise_others(const Quantiser<T>& q, SplineTile<T>& tile, const T* from, std::size_t apart,

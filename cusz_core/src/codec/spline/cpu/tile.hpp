@@ -36,8 +36,9 @@ struct ClassRows {
     std::size_t first = 0;               // the class's first point: a multiple of lane_room
     std::size_t begin = 0, end = 0;      // of the class's memory
     std::uint32_t points() const { return n[0] * n[1] * n[2] * n[3]; }
-    std::size_t at(std::uint32_t y, std::uint32_t z, std::uint32_t w) const { // the row's first point
-        return first + y * stride[1] + z * stride[2] + w * stride[3];
+    std::size_t at(std::int64_t y, std::int64_t z, std::int64_t w) const { // the row's point at x = 0
+        return first + static_cast<std::size_t>(y) * stride[1] + static_cast<std::size_t>(z) * stride[2] +
+               static_cast<std::size_t>(w) * stride[3];
     }
 };
 

@@ -36,7 +36,8 @@ class Decoder {
 public:
     Decoder(KeptMemory& memory, FieldCoder& coder, std::span<const std::byte> archive, const v2::Front& front,
             std::size_t front_bytes)
-        : memory_(memory), coder_(coder), opened_(archive, front, front_bytes), first_(opened_.first_lattice()) {}
+        : memory_(memory), coder_(coder), opened_(archive, archive.size(), front, front_bytes),
+          first_(opened_.first_lattice()) {}
 
     // Returns false if the device cannot do it. Throws CORRUPT.
     bool decode(T* field) {
@@ -96,7 +97,7 @@ private:
         const T top = std::bit_cast<T>(static_cast<Bits>(opened_.head.top));
         if (!(std::abs(top) <= std::numeric_limits<T>::max())) values.push_back({0, bits_of(top)});
         const Selection all = whole(opened_.front.layout, nullptr);
-        const Extents stride = cpu::by_axis(opened_.front.layout, all.stride, 0);
+        const Extents stride = by_axis(opened_.front.layout, all.stride, 0);
         for (const cpu::Patch& patch : unit0.patches) {
             std::uint64_t at = 0;
             for (std::size_t a = 0; a < 4; ++a) at += patch.at[a] * stride[a];
