@@ -53,15 +53,6 @@ void put(Struct* to, std::size_t struct_bytes, const Struct& from) {
     std::fill(bytes + fitting, bytes + struct_bytes, std::byte{0});
 }
 
-std::uint64_t special_bits(cusz_dtype dtype, bool has_fill, double fill) {
-    return dtype == CUSZ_F32 ? special_pattern<float>(has_fill, fill) : special_pattern<double>(has_fill, fill);
-}
-
-double as_double(cusz_dtype dtype, std::uint64_t bits) {
-    return dtype == CUSZ_F32 ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
-                             : std::bit_cast<double>(bits);
-}
-
 // Where memory resides, for a call with this backend. Queried once per call, because CUDA may answer differently after
 // a device failure. Throws DEVICE if CUDA cannot tell, unless the call uses only the CPU.
 int place_of(const void* pointer, const char* name, std::int32_t wanted) {
@@ -299,8 +290,8 @@ cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t c
         if (layout.values > 0) need(field, "field");
         const Source from = source(field, "field");
         const Workers workers = workers_for(*context, CUSZ_BACKEND_AUTO, threads, layout, {from});
-        const ValueRange range =
-            workers.backend.value_range(dtype, count, from, special_bits(dtype, has_fill != 0, fill), workers.threads);
+        const ValueRange range = workers.backend.value_range(
+            dtype, count, from, special_pattern(dtype, has_fill != 0, fill), workers.threads);
         *min = range.min;
         *max = range.max;
         if (n_valid != nullptr) *n_valid = range.n_valid;
@@ -345,7 +336,7 @@ void describe(cusz_context* context, const void* archive, std::size_t archive_by
         i.eb = c.eb;
         i.eb_abs = c.eb_abs;
         i.step = c.step;
-        i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
+        i.fill = c.has_fill ? value_of(layout.dtype, c.special) : 0;
         i.codebook_bytes = frame.model.size();
         const TileGrid tiles = frame.is_constant ? TileGrid{} : frame.codec->tiles(frame.layout, c);
         i.n_tiles = tiles.n;
@@ -361,7 +352,7 @@ void describe(cusz_context* context, const void* archive, std::size_t archive_by
         i.eb = outer.logs.eb;
         i.eb_abs = i.step = std::numeric_limits<double>::quiet_NaN(); // every value has its own
         i.has_fill = outer.logs.has_fill;
-        i.fill = outer.logs.has_fill ? as_double(layout.dtype, outer.logs.special) : 0;
+        i.fill = outer.logs.has_fill ? value_of(layout.dtype, outer.logs.special) : 0;
     }
     put(info, struct_bytes, i);
 }
@@ -392,7 +383,7 @@ std::size_t compress(cusz_context* context, const cusz_params* given, cusz_dtype
     coding.lossless = static_cast<cusz_lossless>(params.lossless);
     coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params.bins))) - 2;
     coding.has_fill = params.has_fill != 0;
-    coding.special = special_bits(dtype, coding.has_fill, params.fill);
+    coding.special = special_pattern(dtype, coding.has_fill, params.fill);
     coding.eb = coding.eb_abs = params.eb;
     const auto write = coding.mode == CUSZ_PW_REL                              ? write_pointwise
                        : coding.mode == CUSZ_PSNR || coding.mode == CUSZ_RATIO ? write_for_goal

@@ -41,8 +41,7 @@ void read_common_coding(const void* header, const Layout& layout, Coding& c) {
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: quantisation step ", c.step, " is out of range");
     if (layout.dtype == CUSZ_F32 && c.special >> 32 != 0)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: special pattern is wider than the type");
-    const std::uint64_t nan = layout.dtype == CUSZ_F32 ? Traits<float>::canonical_nan : Traits<double>::canonical_nan;
-    if (!c.has_fill && c.special != nan)
+    if (!c.has_fill && c.special != special_pattern(layout.dtype, false, 0))
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: special pattern is not NaN, and there is no fill value");
 }
 

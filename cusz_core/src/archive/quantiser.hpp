@@ -1,6 +1,8 @@
 // Bit patterns and quantisers, by type (docs/reference/format.md, section 4).
 #pragma once
 
+#include <cusz/cusz.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -76,6 +78,19 @@ Quantiser<T> quantiser_of(T e, double divisor) {
     q.step = 2 * q.e;
     q.inv = 1 / q.step;
     return q;
+}
+
+// The same for a type that is known only when the program runs.
+inline double value_of(cusz_dtype dtype, std::uint64_t bits) {
+    return dtype == CUSZ_F32 ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
+                             : std::bit_cast<double>(bits);
+}
+inline std::uint64_t special_pattern(cusz_dtype dtype, bool has_fill, double fill) {
+    return dtype == CUSZ_F32 ? special_pattern<float>(has_fill, fill) : special_pattern<double>(has_fill, fill);
+}
+inline double bound_in_force(cusz_dtype dtype, double eb) {
+    return dtype == CUSZ_F32 ? static_cast<double>(Quantiser<float>::from_bound(eb).e)
+                             : Quantiser<double>::from_bound(eb).e;
 }
 
 // The absolute bound equivalent to a relative one over a value range (docs/reference/format.md, section 4).

@@ -58,8 +58,7 @@ inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding
         const ValueRange range = backend.value_range(layout.dtype, layout.values, field, coding.special, threads);
         coding.eb_abs = absolute_bound(coding.eb, range.min, range.max);
     }
-    coding.step = layout.dtype == CUSZ_F32 ? static_cast<double>(Quantiser<float>::from_bound(coding.eb_abs).step)
-                                           : Quantiser<double>::from_bound(coding.eb_abs).step;
+    coding.step = 2 * bound_in_force(layout.dtype, coding.eb_abs);
 }
 
 // The CPU backend.

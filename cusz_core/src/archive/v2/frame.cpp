@@ -56,14 +56,6 @@ ShortBound find_short_bound(double eb) {
 std::uint64_t bits_as(cusz_dtype dtype, double value) {
     return dtype == CUSZ_F32 ? bits_of(static_cast<float>(value)) : bits_of(value);
 }
-double value_of(cusz_dtype dtype, std::uint64_t bits) {
-    return dtype == CUSZ_F32 ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
-                             : std::bit_cast<double>(bits);
-}
-double bound_in_force(cusz_dtype dtype, double eb) {
-    return dtype == CUSZ_F32 ? static_cast<double>(Quantiser<float>::from_bound(eb).e)
-                             : Quantiser<double>::from_bound(eb).e;
-}
 bool is_legal_bound(cusz_dtype dtype, double e) {
     return dtype == CUSZ_F32 ? e >= static_cast<double>(std::numeric_limits<float>::min()) &&
                                    e <= static_cast<double>(Traits<float>::largest_e)
@@ -171,9 +163,7 @@ Front read_front(std::span<const std::byte> archive, std::size_t& bytes) {
     const bool is_spline = kind == Kind::spline;
     if (is_spline) front.e = front.is_relative ? value_of(dtype, in.number(width)) : bound_in_force(dtype, front.eb);
     front.has_fill = (second & fill) != 0;
-    front.special = front.has_fill      ? in.number(width)
-                    : dtype == CUSZ_F32 ? Traits<float>::canonical_nan
-                                        : Traits<double>::canonical_nan;
+    front.special = front.has_fill ? in.number(width) : special_pattern(dtype, false, 0);
     front.has_axes = (second & with_axes) != 0;
     front.has_zstd = (second & zstd) != 0;
     front.n_special = front.n_verbatim = 0;
