@@ -57,7 +57,9 @@ void put(Struct* to, std::size_t struct_bytes, const Struct& from) {
 // a device failure. Throws DEVICE if CUDA cannot tell, unless the call uses only the CPU.
 int place_of(const void* pointer, const char* name, std::int32_t wanted) {
     const int device = cuda::device_of(pointer);
-    if (device == cuda::unknown && wanted != CUSZ_BACKEND_CPU) cuda::fail_unknown(name);
+    if (device == cuda::unknown && wanted != CUSZ_BACKEND_CPU)
+        fail(CUSZ_ERROR_DEVICE, "CUDA does not say where ", name,
+             " lies, as after a device has failed; host memory can be used with backend cpu");
     return device == cuda::unknown ? host : device;
 }
 Source source(const void* pointer, const char* name, std::int32_t wanted = CUSZ_BACKEND_AUTO) {

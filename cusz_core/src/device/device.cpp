@@ -96,11 +96,6 @@ int device_count(const char** reason) noexcept {
     return count;
 }
 
-void fail_unknown(const char* name) {
-    fail(CUSZ_ERROR_DEVICE, "CUDA does not say where ", name,
-         " lies, as after a device has failed; host memory can be used with backend cpu");
-}
-
 std::string device_name(int device) {
     const char* reason = nullptr;
     const int count = device_count(&reason);

@@ -20,9 +20,6 @@ inline constexpr int unknown = -2; // in place of a device's number
 // can be a device pointer.
 int device_of(const void* pointer) noexcept;
 
-// For a pointer whose location CUDA cannot tell. Throws DEVICE.
-[[noreturn]] void fail_unknown(const char* name);
-
 // Number of devices that this process can use; if 0, `reason` says why.
 int device_count(const char** reason) noexcept;
 

@@ -15,11 +15,6 @@ int device_count(const char** reason) noexcept {
     return 0;
 }
 
-void fail_unknown(const char* name) {
-    fail(CUSZ_ERROR_DEVICE, "CUDA does not say where ", name,
-         " lies, as after a device has failed; host memory can be used with backend cpu");
-}
-
 std::string device_name(int) { fail(CUSZ_ERROR_DEVICE, why); }
 
 std::unique_ptr<DeviceBackend> make_backend() { fail(CUSZ_ERROR_DEVICE, why); }
