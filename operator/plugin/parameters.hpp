@@ -14,8 +14,8 @@ struct Parameter {
 };
 
 struct Parameters {
-    cusz_params compression;   // eb = 0 in mode abs, meaning lossless, unless `usable`
-    bool usable = false;       // the bound is given, and everything that affects values is well-formed
+    cusz_params compression;   // eb = 0 in mode abs, meaning lossless, unless the bound is given, and everything that
+                               // affects values is well-formed
     bool missing_bound = true; // no bound was given: reported only at the first block, because readers construct
                                // plugins without parameters
     bool column_major = false; // the first dimension of a block is the fastest in memory (Fortran)
