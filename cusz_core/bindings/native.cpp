@@ -127,18 +127,15 @@ public:
 };
 #endif
 
-// Idle workers, most recently used last. Guarded by SharedLock, and held by pointers that are never freed at exit.
-struct Pool {
-    std::vector<std::unique_ptr<Worker>> idle;
-};
-
 // Idle workers are moved to another place only if there are at least this many, so that a program that alternates
 // between a few streams keeps the scratch memory of each.
 constexpr size_t kPlaces = 8;
 
-Pool& pool() {
-    static Pool* const instance = new Pool;
-    return *instance;
+// Idle workers, most recently used last. Guarded by SharedLock, and never freed at exit.
+using Workers = std::vector<std::unique_ptr<Worker>>;
+Workers& pool() {
+    static Workers* const idle = new Workers;
+    return *idle;
 }
 
 // A worker for the duration of one call. Created and destroyed by a thread that is attached to Python.
@@ -157,7 +154,7 @@ public:
         try {
             if (!worker_->place.lasting) worker_->move_to(Place());
             const SharedLock locked;
-            pool().idle.push_back(std::move(worker_));
+            pool().push_back(std::move(worker_));
         } catch (...) { // out of memory, or a device failure: this worker is discarded
         }
     }
@@ -175,12 +172,10 @@ public:
     }
 
 private:
-    using Position = std::vector<std::unique_ptr<Worker>>::iterator;
-
     // An idle worker at a place, or one that may be moved there; null if there is none.
     static std::unique_ptr<Worker> take_idle(const Place& place) {
         const SharedLock locked;
-        auto& idle = pool().idle;
+        Workers& idle = pool();
         auto found = find(place);
         if (found == idle.end() && !place.lasting) found = find(Place()); // where it goes after the call
         if (found == idle.end() && idle.size() >= kPlaces) found = idle.begin();
@@ -191,9 +186,9 @@ private:
     }
 
     // The most recently used idle worker at a place; end() if there is none.
-    static Position find(const Place& place) {
-        auto& idle = pool().idle;
-        for (Position i = idle.end(); i != idle.begin();) {
+    static Workers::iterator find(const Place& place) {
+        Workers& idle = pool();
+        for (auto i = idle.end(); i != idle.begin();) {
             if ((*--i)->place.same_as(place)) return i;
         }
         return idle.end();
@@ -205,15 +200,15 @@ private:
 size_t scratch_bytes() {
     const SharedLock locked;
     size_t sum = 0;
-    for (const auto& worker : pool().idle) sum += cusz_scratch_bytes(worker->context) + worker->staging_capacity;
+    for (const auto& worker : pool()) sum += cusz_scratch_bytes(worker->context) + worker->staging_capacity;
     return sum;
 }
 
 // Takes the workers out first: the GIL and the lock are free while they are destroyed.
 void release_scratch() {
-    std::vector<std::unique_ptr<Worker>> released;
+    Workers released;
     const SharedLock locked;
-    released.swap(pool().idle);
+    released.swap(pool());
 }
 
 // ---------------------------------------------------------------------------------------------------- buffers
