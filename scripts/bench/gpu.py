@@ -97,25 +97,14 @@ class StageTimes(ctypes.Structure):
     )
 
 
-class Params(ctypes.Structure):
-    """cusz_params of cusz.h, as in version 0.1.0."""
-
-    _fields_ = (
-        ("struct_bytes", ctypes.c_uint32),
-        ("mode", ctypes.c_int32),
-        ("eb", ctypes.c_double),
-        *((name, ctypes.c_int32) for name in ("bins", "backend", "threads", "lossless", "has_fill")),
-        ("fill", ctypes.c_double),
-    )
-
-
 class Stages:
     """gpu_stages.so."""
 
     def __init__(self, path: Path) -> None:
         self.function = ctypes.CDLL(str(path)).cusz_time_stages
         self.function.argtypes = [
-            *(ctypes.POINTER(Params), ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64)),
+            *(ctypes.c_int, ctypes.c_double, ctypes.c_int32, ctypes.c_int32, ctypes.c_double),
+            *(ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64)),
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64),
             *(ctypes.POINTER(StageTimes), ctypes.c_char_p, ctypes.c_uint64),
         ]
@@ -123,13 +112,10 @@ class Stages:
     def measure(self, task: Task, archive: Any, decoded: Any, repeat: int, flush: int) -> tuple[dict[str, float], int]:
         """Microseconds of every stage, and the bytes of the archive that they wrote (0: it would be raw)."""
         x = task.x
-        has_fill = task.fill is not None
-        params = Params(
-            ctypes.sizeof(Params), int(task.mode == "rel"), task.eb, task.bins, 0, 1, 0, int(has_fill), task.fill or 0.0
-        )
         times, message = StageTimes(), ctypes.create_string_buffer(1024)
         failed = self.function(
-            *(params, 1 if x.dtype == np.float32 else 2, x.ndim, (ctypes.c_uint64 * x.ndim)(*x.shape)),
+            *(int(task.mode == "rel"), task.eb, task.bins, int(task.fill is not None), task.fill or 0.0),
+            *(1 if x.dtype == np.float32 else 2, x.ndim, (ctypes.c_uint64 * x.ndim)(*x.shape)),
             *(x.data.ptr, archive.data.ptr, decoded.data.ptr, repeat, flush, times, message, len(message)),
         )
         if failed:

@@ -83,10 +83,10 @@ struct cusz_stage_times {
 };
 
 // field, archive (of cusz_max_archive_bytes), decoded: device memory. Returns 0, or 1 with a message.
-CUSZ_API int cusz_time_stages(const cusz_params* params, cusz_dtype dtype, std::int32_t ndim,
-                              const std::uint64_t* shape, const void* field, void* archive, void* decoded,
-                              std::int32_t repeat, std::uint64_t flush_bytes, cusz_stage_times* times, char* message,
-                              std::uint64_t message_bytes);
+CUSZ_API int cusz_time_stages(cusz_mode mode, double eb, std::int32_t bins, std::int32_t has_fill, double fill,
+                              cusz_dtype dtype, std::int32_t ndim, const std::uint64_t* shape, const void* field,
+                              void* archive, void* decoded, std::int32_t repeat, std::uint64_t flush_bytes,
+                              cusz_stage_times* times, char* message, std::uint64_t message_bytes);
 }
 
 namespace {
@@ -175,19 +175,19 @@ void time_all(const Layout& layout, const Coding& coding, const Source& field, c
 
 } // namespace
 
-int cusz_time_stages(const cusz_params* params, cusz_dtype dtype, std::int32_t ndim, const std::uint64_t* shape,
-                     const void* field, void* archive, void* decoded, std::int32_t repeat, std::uint64_t flush_bytes,
-                     cusz_stage_times* times, char* message, std::uint64_t message_bytes) {
+int cusz_time_stages(cusz_mode mode, double eb, std::int32_t bins, std::int32_t has_fill, double fill, cusz_dtype dtype,
+                     std::int32_t ndim, const std::uint64_t* shape, const void* field, void* archive, void* decoded,
+                     std::int32_t repeat, std::uint64_t flush_bytes, cusz_stage_times* times, char* message,
+                     std::uint64_t message_bytes) {
     try {
         std::memset(times, 0, sizeof *times);
         const Layout layout(dtype, ndim, shape);
         Coding coding;
-        coding.mode = static_cast<cusz_mode>(params->mode);
-        coding.eb = params->eb;
-        coding.has_fill = params->has_fill != 0;
-        while (2 << coding.r < params->bins) ++coding.r;
-        coding.special = dtype == CUSZ_F32 ? special_pattern<float>(coding.has_fill, params->fill)
-                                           : special_pattern<double>(coding.has_fill, params->fill);
+        coding.mode = mode;
+        coding.eb = eb;
+        coding.has_fill = has_fill != 0;
+        while (2 << coding.r < bins) ++coding.r;
+        coding.special = special_pattern(dtype, coding.has_fill, fill);
         int device = 0;
         CUSZ_CUDA(cudaGetDevice(&device));
         Clock clock(repeat, flush_bytes, *times);
