@@ -138,9 +138,3 @@ def seal(archive: bytearray) -> None:
     covered = bytes(archive[: of.checksum_at] + archive[of.checksum_at + 4 : of.head_end])
     covered += bytes(-len(covered) % 4) + struct.pack("<I", len(covered) % 4)
     struct.pack_into("<I", archive, of.checksum_at, formats.checksum_of_pieces(covered))
-
-
-def flipped(archive: bytes, bit: int) -> bytes:
-    changed = bytearray(archive)
-    changed[bit // 8] ^= 1 << bit % 8
-    return bytes(changed)

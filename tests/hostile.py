@@ -122,9 +122,7 @@ def mutants(archive: bytes, seed: int, count: int):
     for bit in range(8 * min(front + 16, len(archive))):
         if bit in model and bit % stride != 0:
             continue
-        mutant = bytearray(archive)
-        mutant[bit // 8] ^= 1 << bit % 8
-        yield f"bit {bit}", mutant
+        yield f"bit {bit}", bytearray(support.flipped(archive, bit))
     begin, end = (format_v1.CODING_HEADER_AT, at) if info.version == 1 else (2, min(at + 16, len(archive)))
     h = support.hashes(4 * count, seed).reshape(count, 4).tolist()
     for i, (a, b, c, d) in enumerate(h):

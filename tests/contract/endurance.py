@@ -29,13 +29,6 @@ CASES: list[tuple[np.ndarray, float, dict[str, Any]]] = [
 ]
 
 
-def resident() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise RuntimeError("no VmRSS")
-
-
 def calls(count: int, failures: list[str]) -> None:
     expected = [cusz.compress(x, eb, **options) for x, eb, options in CASES]  # type: ignore[call-overload]
     for n in range(count):
@@ -62,7 +55,7 @@ def main() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        print(resident())
+        print(support.resident_bytes() // 1024)
     if failures:
         sys.exit("\n".join(failures[:10]))
 

@@ -162,12 +162,12 @@ def test_checkerboards(shape, dtype, backend):
         check_contract(x, 1e-3, "rel", backend=backend)
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -3.7, 1e30, 1e-40, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -3.7, 1e30, 1e-40])
 def test_constant_fields(value, dtype, backend):
     for shape in ((10000,), (100, 101), (9, 17, 33)):
         x = np.full(shape, value, dtype)
         archive = check_contract(x, 1e-3, backend=backend)
-        if abs(value) < 1e30 or np.isnan(value):
+        if abs(value) < 1e30:
             assert len(archive) < x.nbytes / 4
         assert same_bits(x, cusz.decompress(check_contract(x, 1e-3, "rel", backend=backend)))  # range 0: lossless
         assert same_bits(x, cusz.decompress(check_contract(x, 0.0, backend=backend)))

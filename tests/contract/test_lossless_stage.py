@@ -55,12 +55,3 @@ def test_the_codec_is_chosen_with_it(dtype):
     )
     assert plain["auto"] == plain["spline"] < plain["lorenzo"]
     assert packed["auto"] == packed["lorenzo"] < packed["spline"]
-
-
-@support.needs_zstd
-def test_damage_is_found():
-    x = (np.indices((9, 17, 33)).sum(axis=0) % 32).astype(np.float32)
-    archive = cusz.compress(x, 1e-3, lossless="zstd")
-    assert cusz.inspect(archive).lossless == "zstd"
-    reads = (lambda damaged: cusz.decompress(damaged, threads=1), lambda damaged: cusz.check(damaged, threads=1))
-    assert support.silent_bits(archive, *reads) == []

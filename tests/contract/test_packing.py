@@ -71,16 +71,9 @@ def test_damage_is_found():
     for length in range(len(block)):
         with pytest.raises(cusz.CorruptArchiveError):
             unpacked(block[:length])
-    silent = []
     for bit in range(8 * len(block)):
-        damaged = bytearray(block)
-        damaged[bit // 8] ^= 1 << bit % 8
-        try:
-            unpacked(bytes(damaged))
-            silent.append(bit)
-        except cusz.CorruptArchiveError:
-            pass
-    assert not silent
+        with pytest.raises(cusz.CorruptArchiveError):
+            unpacked(support.flipped(block, bit))
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 8, 40])

@@ -143,7 +143,7 @@ def test_damaged_heads_are_refused(number: int, tool: Tool) -> None:
     archive = heads()[number]
     n = min(len(tool("head", archive)), 64)
     for bit in support.integers(40, 0, 8 * n, number).tolist():
-        assert refused(tool, format_v2.flipped(archive, bit))
+        assert refused(tool, support.flipped(archive, bit))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -354,4 +354,4 @@ def test_archives_that_are_cut_or_too_long(archive: bytes) -> None:
 
 def test_flipped_bits_are_found(archive: bytes) -> None:
     for bit in {*range(8 * min(len(archive), 60)), *support.integers(100, 0, 8 * len(archive), 9).tolist()}:
-        assert not read_anyhow(format_v2.flipped(archive, bit)), bit
+        assert not read_anyhow(support.flipped(archive, bit)), bit

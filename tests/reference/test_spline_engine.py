@@ -283,7 +283,7 @@ def test_damaged_units_are_refused_alike(dtype: np.dtype, checked: Codec) -> Non
     assert unchanged == archive
     n_refused = 0
     for bit in support.integers(60, 8 * 20, 8 * len(archive), 3).tolist():
-        changed = bytearray(format_v2.flipped(archive, bit))
+        changed = bytearray(support.flipped(archive, bit))
         format_v2.seal(changed)
         damaged = bytes(changed)
         try:

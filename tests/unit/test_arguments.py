@@ -158,11 +158,6 @@ def test_refused_threads(threads):
             call()
 
 
-def test_too_many_threads():
-    with pytest.raises(cusz.ParameterError, match="threads is 1000000"):
-        cusz.compress(X, 1e-3, threads=1_000_000)
-
-
 @pytest.mark.parametrize("threads", [1.0, "2", True])
 def test_threads_must_be_an_integer(threads):
     with pytest.raises(cusz.ParameterError, match=r"threads is .*; it must be an integer"):

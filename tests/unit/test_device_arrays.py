@@ -20,6 +20,7 @@ from fakes.fake_cupy import CudaArray, DLPackArray
 
 X = support.smooth((4, 5, 6), support.F32)
 ARCHIVE = cusz.compress(X, 1e-3)
+ARCHIVE_BYTES = np.frombuffer(ARCHIVE, np.uint8)
 DECODED = cusz.decompress(ARCHIVE)
 PLACED = ("compress", "compress_into", "layout", "inspect", "check", "decompress_into", "value_range")
 
@@ -39,11 +40,6 @@ def cupy(monkeypatch):
 def places(monkeypatch):
     with fake_cupy.every_place(monkeypatch, *PLACED) as collected:
         yield collected
-
-
-def on_device(a):
-    """An archive as a device array."""
-    return CudaArray(np.frombuffer(a, np.uint8))
 
 
 # ------------------------------------------------------------------------------------------------------- fields
@@ -404,7 +400,7 @@ def test_arrays_with_both_protocols(places):
     ],
 )
 def test_streams_of_the_interface(places, stream, place):
-    array, archive = CudaArray(X, **stream), CudaArray(np.frombuffer(ARCHIVE, np.uint8), **stream)
+    array, archive = CudaArray(X, **stream), CudaArray(ARCHIVE_BYTES, **stream)
     out = CudaArray(np.zeros_like(X), **stream)
     cusz.compress(array, 1e-3)
     cusz.value_range(array)
@@ -444,12 +440,12 @@ def test_cupys_current_stream(cupy, places):
 
 def test_cupys_stream_before_that_of_others(cupy, places):
     with cupy.Stream(4096):
-        other = CudaArray(np.frombuffer(ARCHIVE, np.uint8), stream=77)
+        other = CudaArray(ARCHIVE_BYTES, stream=77)
         cusz.decompress(other, like=cupy)
         assert places[-1][0] == 4096
         assert ("synchronize", 77) in cupy.log  # waits for work pending on the archive
         cupy.log.clear()
-        cusz.decompress(cupy.array(np.frombuffer(ARCHIVE, np.uint8)), out=CudaArray(np.zeros_like(X), version=2))
+        cusz.decompress(cupy.array(ARCHIVE_BYTES), out=CudaArray(np.zeros_like(X), version=2))
         assert not any(entry[0] == "synchronize" for entry in cupy.log)  # no stream to wait for
         cusz.compress(DLPackArray(X), 1e-3, device="cuda")
         assert ("synchronize", 0) in cupy.log
@@ -458,7 +454,7 @@ def test_cupys_stream_before_that_of_others(cupy, places):
 def test_two_streams_without_cupy():
     out = CudaArray(np.zeros_like(X), stream=77)
     with pytest.raises(cusz.ParameterError, match="on two streams, one of them 0x4e"):
-        cusz.decompress(CudaArray(np.frombuffer(ARCHIVE, np.uint8), stream=78), out=out)
+        cusz.decompress(CudaArray(ARCHIVE_BYTES, stream=78), out=out)
 
 
 # ------------------------------------------------------------------------------------------------------ results
@@ -543,12 +539,12 @@ def test_decompress_for_cupy(cupy):
     with cupy.cuda.Device(1):
         cupy.log.clear()
         cusz.decompress(ARCHIVE, device="cuda")
-        cusz.decompress(cupy.array(np.frombuffer(ARCHIVE, np.uint8), 0), device="cuda")  # where the archive lies
+        cusz.decompress(cupy.array(ARCHIVE_BYTES, 0), device="cuda")  # where the archive lies
     assert [entry[1] for entry in cupy.log] == [1, 0]
 
 
 def test_decompress_for_numpy(cupy):
-    archive = cupy.array(np.frombuffer(ARCHIVE, np.uint8))
+    archive = cupy.array(ARCHIVE_BYTES)
     for options in (
         {},
         {"device": "cpu"},
@@ -604,7 +600,7 @@ def test_arrays_that_must_be_made_without_cupy(monkeypatch, options):
 
 
 def test_contradictions(cupy):
-    field, archive = cupy.array(DECODED), cupy.array(np.frombuffer(ARCHIVE, np.uint8))
+    field, archive = cupy.array(DECODED), cupy.array(ARCHIVE_BYTES)
     host = np.zeros_like(X)
     for options, words in (
         ({"like": cupy, "device": "cpu"}, "like is cupy.*device is 'cpu'"),
@@ -671,7 +667,7 @@ def test_read_only_output_fields():
 
 def test_output_must_not_overlap():
     memory = np.zeros(1000, np.float32)
-    memory.view(np.uint8)[100 : 100 + len(ARCHIVE)] = np.frombuffer(ARCHIVE, np.uint8)
+    memory.view(np.uint8)[100 : 100 + len(ARCHIVE)] = ARCHIVE_BYTES
     with pytest.raises(cusz.ParameterError, match="overlaps"):
         cusz.decompress(
             CudaArray(memory.view(np.uint8)[100 : 100 + len(ARCHIVE)]), out=CudaArray(memory[: X.size].reshape(X.shape))
@@ -680,13 +676,13 @@ def test_output_must_not_overlap():
 
 @pytest.mark.parametrize("make", [CudaArray, DLPackArray])
 def test_archives_in_device_arrays(make):
-    archive = make(np.frombuffer(ARCHIVE, np.uint8).copy())
+    archive = make(ARCHIVE_BYTES.copy())
     assert cusz.inspect(archive) == cusz.inspect(ARCHIVE)
     cusz.check(archive)
     assert support.same_bits(cusz.decompress(archive), DECODED)
     cusz.verify(X, archive)
     with pytest.raises(cusz.CorruptArchiveError):
-        cusz.decompress(make(np.frombuffer(ARCHIVE, np.uint8)[:-4].copy()))
+        cusz.decompress(make(ARCHIVE_BYTES[:-4].copy()))
     with pytest.raises(cusz.CorruptArchiveError):
         cusz.inspect(make(np.zeros(0, np.uint8)))
 
@@ -708,7 +704,7 @@ def test_refused_archives(archive, words):
 
 def test_limits_hold_for_archives_on_a_device(cupy):
     with pytest.raises(cusz.ParameterError, match="more than max_bytes"):
-        cusz.decompress(on_device(ARCHIVE), like=cupy, max_bytes=X.nbytes - 1)
+        cusz.decompress(CudaArray(ARCHIVE_BYTES), like=cupy, max_bytes=X.nbytes - 1)
     assert cupy.log == []
 
 

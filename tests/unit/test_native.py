@@ -81,11 +81,6 @@ def test_scratch_is_kept_and_released(options, calls):
     assert cusz.scratch_bytes() == 0
 
 
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def test_memory_is_not_lost():
     x = np.tile(X, (4, 1, 1))
     archive = cusz.compress(x, 1e-3)
@@ -102,10 +97,10 @@ def test_memory_is_not_lost():
 
     work()
     gc.collect()
-    before = resident()
+    before = support.resident_bytes()
     work()
     gc.collect()
-    assert resident() - before < 4 * x.nbytes
+    assert support.resident_bytes() - before < 4 * x.nbytes
 
 
 def test_objects_are_not_held():
