@@ -53,18 +53,19 @@ def checksum_of_pieces(data: bytes) -> int:
     return fold(sum(part(number, piece) for number, piece in enumerate(pieces)) & MASK)
 
 
-def seal(archive: bytearray, version: int, codebook_bytes: int, n_tiles: int) -> None:
-    """Gives a changed archive matching checksums. The other arguments describe the archive before the change."""
-    if version == 2:
+def seal(archive: bytearray, original: bytes) -> None:
+    """Gives an archive that was changed matching checksums."""
+    info = cusz.inspect(original)
+    if info.version == 2:
         format_v2.seal(archive)
         return
     is_raw = archive[KIND_AT] == RAW
-    front = HEADER_BYTES if is_raw else format_v1.body_at(codebook_bytes)
+    front = HEADER_BYTES if is_raw else format_v1.body_at(info.sections.codebook)
     if is_raw or archive[format_v1.LOSSLESS_AT] != 0:
         body = bytes(archive[front:])
         checksum = checksum_of_pieces(body + bytes(-len(body) % 4))
     else:
-        parts = format_v1.parts(archive, codebook_bytes, n_tiles)
+        parts = format_v1.parts(archive, info.sections.codebook, info.tiles)
         checksum = fold(sum(part(number, *of_part) for number, of_part in enumerate(parts)) & MASK)
     struct.pack_into("<I", archive, PAYLOAD_CHECKSUM_AT, checksum)
     struct.pack_into("<I", archive, HEADER_CHECKSUM_AT, 0)

@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iostream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,15 +40,7 @@ struct Arguments {
 
 template <class T>
 int run(const std::string& what, Arguments arguments) {
-    std::string input;
-    for (std::size_t n = 0; n == input.size();) {
-        input.resize(2 * n + 4096);
-        n += std::fread(input.data() + n, 1, input.size() - n, stdin);
-        if (n < input.size()) {
-            input.resize(n);
-            break;
-        }
-    }
+    const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
     cpu::Kernels kernels{};
     kernels.weigh = weigh_words;
     kernels.spline_f32 = cpu::CUSZ_ISA::spline_kernels_of<float>();

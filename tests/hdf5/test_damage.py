@@ -113,9 +113,8 @@ def test_damage_with_checksums_that_fit(tmp_path: Path, archive: bytes) -> None:
     """As an attacker would do it: the filter reads what the library decodes, and refuses what the library refuses."""
     outcomes = set()
     mutants = list(hostile.mutants(archive, 1, 1500))
-    info = cusz.inspect(archive)
     for _, mutant in mutants[:: len(mutants) // 150]:
-        formats.seal(mutant, info.version, info.sections.codebook, info.tiles)
+        formats.seal(mutant, archive)
         chunk = bytes(mutant)
         try:
             expected = cusz.decompress(chunk, max_bytes=X.nbytes)
