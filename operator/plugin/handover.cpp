@@ -15,19 +15,6 @@
 namespace cusz_operator {
 namespace {
 
-// Keys are addresses in this library's own pages, so that none can be the address of a field.
-struct Pages {
-    int protection;
-    std::size_t n_addresses; // more than there can be posted archives
-    char* first = nullptr;
-    std::size_t next = 0;
-
-    // Whether the address is, or was, a key in these pages.
-    bool contains(const void* address) const noexcept;
-    char* new_key() noexcept;
-};
-constexpr std::size_t address_bytes = 16; // two values
-
 struct PostedArchive {
     char* key = nullptr; // nullptr: the entry is free
     int32_t state = CUSZ_OPERATOR_WAITING;
@@ -43,10 +30,6 @@ struct PostedArchive {
 
 // Static storage without destructors, as in report.cpp.
 std::mutex mutex;
-// For keys from which ADIOS2 must not read: an unknown key (already used, or known to another copy of this library)
-// shows up as an unreadable field.
-Pages unreadable = {PROT_NONE, 1 << 16};
-Pages readable = {PROT_READ | PROT_WRITE, 1 << 12};
 std::array<PostedArchive, CUSZ_OPERATOR_MAX_OFFERS> posted_archives;
 
 PostedArchive* find(const void* key) noexcept {
@@ -56,25 +39,38 @@ PostedArchive* find(const void* key) noexcept {
     return found != posted_archives.end() ? &*found : nullptr;
 }
 
-bool Pages::contains(const void* address) const noexcept {
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    const auto begin = reinterpret_cast<std::uintptr_t>(first);
-    return first != nullptr && at >= begin && at - begin < n_addresses * address_bytes;
-}
+// Keys are addresses in this library's own pages, so that none can be the address of a field.
+struct Pages {
+    int protection;
+    std::size_t n_addresses; // more than there can be posted archives
+    char* first = nullptr;
+    std::size_t next = 0;
+    static constexpr std::size_t address_bytes = 16; // two values
 
-// An address that is not currently a key; nullptr when out of memory.
-char* Pages::new_key() noexcept {
-    if (first == nullptr) {
-        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        void* reserved = ::mmap(nullptr, n_addresses * address_bytes, protection, flags, -1, 0);
-        if (reserved == MAP_FAILED) return nullptr;
-        first = static_cast<char*>(reserved);
+    // Whether the address is, or was, a key in these pages.
+    bool contains(const void* address) const noexcept {
+        const auto at = reinterpret_cast<std::uintptr_t>(address);
+        const auto begin = reinterpret_cast<std::uintptr_t>(first);
+        return first != nullptr && at >= begin && at - begin < n_addresses * address_bytes;
     }
-    char* key = nullptr;
-    do key = first + address_bytes * (next++ % n_addresses);
-    while (find(key) != nullptr);
-    return key;
-}
+    // An address that is not currently a key; nullptr when out of memory.
+    char* new_key() noexcept {
+        if (first == nullptr) {
+            const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+            void* reserved = ::mmap(nullptr, n_addresses * address_bytes, protection, flags, -1, 0);
+            if (reserved == MAP_FAILED) return nullptr;
+            first = static_cast<char*>(reserved);
+        }
+        char* key = nullptr;
+        do key = first + address_bytes * (next++ % n_addresses);
+        while (find(key) != nullptr);
+        return key;
+    }
+};
+// For keys from which ADIOS2 must not read: an unknown key (already used, or known to another copy of this library)
+// shows up as an unreadable field.
+Pages unreadable = {PROT_NONE, 1 << 16};
+Pages readable = {PROT_READ | PROT_WRITE, 1 << 12};
 
 // Size of a value; 0 if there is no such type.
 std::uint64_t value_bytes(int32_t type) noexcept {
