@@ -66,11 +66,6 @@ Prefix logs_in(const Prefix& prefix, const Frame& frame) {
     return {prefix.data + begin, prefix.bytes - begin, static_cast<std::size_t>(frame.logs.archive_bytes)};
 }
 
-[[noreturn]] void fail_of_short_prefix(const Prefix& prefix, std::int32_t level, std::size_t needed) {
-    fail(CUSZ_ERROR_PARAMETER, "prefix_bytes is ", prefix.bytes, "; level ", level, " needs the first ", needed,
-         " of the archive's ", prefix.archive_bytes, " bytes (cusz_inspect_level)");
-}
-
 // Reads a box of a level from a whole archive.
 void read_whole(const Workers& workers, const Prefix& archive, const Level& level, const Selection& box) {
     const Frame frame = parse(archive.data, archive.data, archive.archive_bytes);
@@ -136,7 +131,9 @@ LevelOfArchive inspect_level(const Prefix& prefix, std::int32_t level) {
 
 void read_level(const Workers& workers, const Prefix& prefix, std::int32_t level, const Selection& box) {
     const LevelOfArchive info = inspect_level(prefix, level);
-    if (prefix.bytes < info.needed_bytes) fail_of_short_prefix(prefix, level, info.needed_bytes);
+    if (prefix.bytes < info.needed_bytes)
+        fail(CUSZ_ERROR_PARAMETER, "prefix_bytes is ", prefix.bytes, "; level ", level, " needs the first ",
+             info.needed_bytes, " of the archive's ", prefix.archive_bytes, " bytes (cusz_inspect_level)");
     if (!begins_compact(prefix.data, prefix.bytes)) return read_whole(workers, prefix, info.level, box);
     const Opened opened(prefix);
     if (opened.front.kind == v2::Kind::logs) {

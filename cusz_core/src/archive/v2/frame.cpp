@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <limits>
 
 #include "archive/checksum.hpp"
 #include "archive/header.hpp"
@@ -55,11 +54,6 @@ ShortBound find_short_bound(double eb) {
 
 std::uint64_t bits_as(cusz_dtype dtype, double value) {
     return dtype == CUSZ_F32 ? bits_of(static_cast<float>(value)) : bits_of(value);
-}
-bool is_legal_bound(cusz_dtype dtype, double e) {
-    return dtype == CUSZ_F32 ? e >= static_cast<double>(std::numeric_limits<float>::min()) &&
-                                   e <= static_cast<double>(Traits<float>::largest_e)
-                             : e >= std::numeric_limits<double>::min() && e <= Traits<double>::largest_e;
 }
 
 constexpr std::uint32_t all_axes = 0xFFF;
@@ -172,7 +166,7 @@ Front read_front(std::span<const std::byte> archive, std::size_t& bytes) {
         front.n_verbatim = in.varint();
         if (front.n_special == 0 && front.n_verbatim == 0) corrupt("counters that are 0");
     }
-    if (is_spline && !is_legal_bound(dtype, front.e)) corrupt("an illegal bound");
+    if (is_spline && (front.e == 0 || front.e != bound_in_force(dtype, front.e))) corrupt("an illegal bound");
     if (!is_spline && (second & (with_axes | missing | zstd)) != 0) corrupt("illegal flags");
     if (kind == Kind::logs && front.is_relative) corrupt("illegal flags");
     bytes = in.at();
