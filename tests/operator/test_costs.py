@@ -137,3 +137,32 @@ def test_blocks_after_one_that_adios2_cannot_read(engine: Any, tmp_path: Path) -
                 except Exception:
                     read.append(False)
     assert read == [False, True, True, True]
+
+
+class OfTwo:
+    rank, size = 0, 2
+
+
+def test_shares_are_found_once_for_all_variables_of_a_shape(count: Callable, tmp_path: Path) -> None:
+    path = written(tmp_path / "run.bp", 100)  # more than tables are kept of
+    with cz.Reader(path, OfTwo()) as run:
+        calls = count(contents.Contents, "_found")
+        shares = {run[0].share(name) for name in run.variables}
+    assert len(shares) == 1
+    assert calls["_found"] <= 2 * 100
+
+
+def test_shares_of_variables_of_different_shapes(count: Callable, tmp_path: Path) -> None:
+    calls = count(contents.Input, "shape")
+    asked = []
+    for most in (20, 40):
+        path = tmp_path / f"{most}.bp"
+        with cz.Writer(path, eb=1e-3) as out, out.step():
+            for n in range(1, most + 1):
+                out.put(f"v{n}", np.ones((n, 4), np.float32))
+        with cz.Reader(path, OfTwo()) as run:
+            before = calls["shape"]
+            for n in range(1, most + 1):
+                run[0].share(f"v{n}")
+            asked.append(calls["shape"] - before)
+    assert asked[1] <= 2 * asked[0]

@@ -30,6 +30,7 @@ from .datafiles import DataFiles, Place, StepLayout
 from .input import Input, Placed
 
 _FRONT_BYTES = 512  # of an archive, besides its index: more than precedes what is decoded
+_MOST_CUTS = 1 << 16  # between ranks, that are kept: finding them takes the block tables of all variables
 _BYTES_PER_TABLE = 1 << 21  # of blocks: ADIOS2 fetches these in the time that it takes to read a block table
 
 
@@ -185,6 +186,8 @@ class Contents:
         if len(self._names_by_step) == self.input.n_steps:
             self.input.add_steps(self._checks)
         self._known: dict[tuple[str, int], Blocks] = {}
+        self._cuts: dict[tuple[int, Extents], list[int]] = {}
+        self._alike: tuple[int, dict[Extents, list[str]]] = (-1, {})  # of one step: names of arrays by shape
         self._known_entries: dict[str, Entry] | None = None
 
     def received(self) -> Iterator[int]:
@@ -303,6 +306,44 @@ class Contents:
             )
         rows: NDArray[np.float64] = self.input.values(of_table, step, ((0, 0), shape), np.dtype(np.float64))
         return rows
+
+    def cuts(self, step: int, shape: Extents) -> list[int]:
+        """Where the variables of a shape at a step are cut between ranks, along the first axis."""
+        key = (step, shape)
+        with self._lock:
+            if key not in self._cuts:
+                if len(self._cuts) * self.size > _MOST_CUTS:
+                    self._cuts.clear()
+                self._cuts[key] = self._cuts_of(step, shape)
+            return self._cuts[key]
+
+    def _cuts_of(self, step: int, shape: Extents) -> list[int]:
+        stored_bytes = np.zeros(shape[0] + 1)  # changes from index to index
+        for name in self._names_of(step, shape):
+            try:
+                blocks = self.blocks(name, step)
+            except CuszError:  # of another variable
+                continue
+            first, count = blocks.table["start"][:, 0], blocks.table["count"][:, 0]
+            stored = blocks.table["archive_bytes" if blocks.has_table else "raw_bytes"] / np.maximum(count, 1)
+            np.add.at(stored_bytes, first, stored)
+            np.add.at(stored_bytes, first + count, -stored)
+        weights = np.maximum(np.cumsum(stored_bytes[:-1]), 0) + 1e-9
+        total = np.concatenate([[0.0], np.cumsum(weights)])
+        cuts: list[int] = np.searchsorted(total, total[-1] * np.arange(1, self.size) / self.size).tolist()
+        return cuts
+
+    def _names_of(self, step: int, shape: Extents) -> list[str]:
+        """The variables of a shape at a step, of complex ones the real parts."""
+        if self._alike[0] != step:
+            found: dict[Extents, list[str]] = {}
+            for name in self.names():
+                first = self.entry(name).stored[0]
+                with contextlib.suppress(CuszError):  # of another variable
+                    if step in self.input.steps_of(first):
+                        found.setdefault(self.input.shape(first, step) or (), []).append(first)
+            self._alike = (step, found)
+        return self._alike[1].get(shape, [])
 
     def archive(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
         """The archive of a block, by its number; None if it is not compressed by this plugin."""

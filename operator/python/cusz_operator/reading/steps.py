@@ -41,7 +41,6 @@ class ReaderStep:
     def __init__(self, contents: Contents, index: int) -> None:
         self._contents = contents
         self._input = contents.input
-        self._cuts: dict[Extents, list[int]] = {}
         self.index = index
 
     def __repr__(self) -> str:
@@ -145,31 +144,9 @@ class ReaderStep:
         shape = self.shape(name)
         if not shape or size == 1:
             return (0,) * len(shape), shape
-        if shape not in self._cuts:
-            self._blocks(name)  # which raises an error if it cannot be read
-            self._cuts[shape] = self._cuts_of(shape)
-        begin, end = [0, *self._cuts[shape], shape[0]][number : number + 2]
+        self._blocks(name)  # which raises an error if it cannot be read
+        begin, end = [0, *self._contents.cuts(self.index, shape), shape[0]][number : number + 2]
         return (begin, *(0,) * (len(shape) - 1)), (end - begin, *shape[1:])
-
-    def _cuts_of(self, shape: Extents) -> list[int]:
-        """Where the variables of a shape are cut between ranks."""
-        steps = np.zeros(shape[0] + 1)  # changes in stored bytes from index to index
-        for name in self.variables:
-            try:
-                blocks = self._blocks(name) if self._shape(name) == shape else None
-            except CuszError:  # of another variable
-                blocks = None
-            if blocks is None:
-                continue
-            first, count = blocks.table["start"][:, 0], blocks.table["count"][:, 0]
-            stored = blocks.table["archive_bytes" if blocks.has_table else "raw_bytes"] / np.maximum(count, 1)
-            np.add.at(steps, first, stored)
-            np.add.at(steps, first + count, -stored)
-        weights = np.maximum(np.cumsum(steps[:-1]), 0) + 1e-9
-        total = np.concatenate([[0.0], np.cumsum(weights)])
-        size = self._contents.size
-        cuts: list[int] = np.searchsorted(total, total[-1] * np.arange(1, size) / size).tolist()
-        return cuts
 
     def read(
         self,
