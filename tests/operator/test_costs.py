@@ -77,9 +77,11 @@ def test_the_attributes_of_a_variable_alone_are_read(count: Callable, tmp_path: 
     path = written(tmp_path / "run.bp", 20)
     with cz.Reader(path) as run:
         calls = count(type(run._input._io), "inquire_attribute")
+        count(type(run._input._io), "available_attributes")
         for name in run.variables:
-            assert run[name].attributes["units"] == "K"
+            assert run[name].attributes == {"units": "K"}
     assert calls["inquire_attribute"] < 3 * 20
+    assert calls["available_attributes"] == 1  # which looks at all of them
 
 
 def test_the_shapes_of_bp4_are_asked_for_once(count: Callable, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ ADIOS2's engines are not thread-safe: every call here waits for the one before i
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import errno
@@ -120,6 +121,7 @@ class Input:
             self.n_steps = 0 if self.is_stream else int(self._engine.steps())
             self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
         self._described: dict[str, dict[str, str]] | None = None
+        self._attribute_names: list[str] | None = None  # sorted
         self._shapes: dict[tuple[str, int], Extents] = {}
         self._own_steps: dict[str, dict[int, int]] = {}
         self._of_one_form: set[str] = set()  # variables of a BP5 file that ADIOS2 can read
@@ -207,13 +209,17 @@ class Input:
         """The attributes whose names begin with `prefix`."""
         with self._lock, self._calling("read the attributes of"):
             self._require_open()
-            found: dict[str, Any] = {}
-            for name in sorted(name for name in self._io.available_attributes() if name.startswith(prefix)):
-                attribute = self._io.inquire_attribute(name)
+            if self._attribute_names is None or self.is_stream:  # slow: converts every value to a text
+                self._attribute_names = sorted(self._io.available_attributes())
+            names, found = self._attribute_names, dict[str, Any]()
+            at = bisect.bisect_left(names, prefix)
+            while at < len(names) and names[at].startswith(prefix):
+                attribute = self._io.inquire_attribute(names[at])
                 if attribute.type() == "string":
-                    found[name] = attribute.data_string()
+                    found[names[at]] = attribute.data_string()
                 else:  # BP4 does not distinguish one number from an array of one
-                    found[name] = np.atleast_1d(attribute.data())
+                    found[names[at]] = np.atleast_1d(attribute.data())
+                at += 1
             return found
 
     def attribute_types(self) -> dict[str, str]:
