@@ -12,7 +12,9 @@ import pytest
 
 import cusz_operator as cz
 import support
+from cusz_operator import names
 from cusz_operator.reading import contents, datafiles, levels
+from cusz_operator.reading import input as adios2_side
 from cusz_operator.writing import settings, writer
 
 adios2 = pytest.importorskip("adios2")
@@ -155,7 +157,7 @@ def test_shares_are_found_once_for_all_variables_of_a_shape(count: Callable, tmp
 
 
 def test_shares_of_variables_of_different_shapes(count: Callable, tmp_path: Path) -> None:
-    calls = count(contents.Input, "shape")
+    calls = count(adios2_side.Input, "shape")
     asked = []
     for most in (20, 40):
         path = tmp_path / f"{most}.bp"
@@ -168,3 +170,41 @@ def test_shares_of_variables_of_different_shapes(count: Callable, tmp_path: Path
                 run[0].share(f"v{n}")
             asked.append(calls["shape"] - before)
     assert asked[1] <= 2 * asked[0]
+
+
+class Name(str):
+    """A name that counts how often it is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("options", [{"eb": 1e-3}, {"psnr": 40.0}, {"ratio": 2.0}, {"variables": {}}], ids=list)
+def test_names_of_a_step_are_not_compared_with_each_other(options: dict[str, Any], tmp_path: Path) -> None:
+    compared = []
+    for n in (20, 40):
+        if "variables" in options:
+            options = {"variables": {Name(f"v{i}"): {"eb": 1e-2} for i in range(n)}}
+        Name.compared = 0
+        with cz.Writer(tmp_path / "run.bp", **options) as out, out.step():
+            for i in range(n):
+                out.put(Name(f"v{i}"), X[:4, :4, :4].copy())
+        compared.append(Name.compared)
+    assert compared[1] <= 3 * compared[0]  # some have equal hashes
+
+
+def test_what_is_for_other_variables_is_not_matched_with_every_name(count: Callable, tmp_path: Path) -> None:
+    calls = count(names, "fits")
+    count(settings, "fits")
+    out = cz.Writer(tmp_path / "run.bp", eb=1e-3, variables={f"other{i}": {"eb": 1e-2} for i in range(10)})
+    with out.step():
+        for i in range(10):
+            out.put(f"v{i}", X[:4, :4, :4].copy())
+    with pytest.warns(UserWarning, match="no array of such a name"):
+        out.close()
+    assert calls["fits"] == 0

@@ -211,7 +211,8 @@ class Input:
             self._require_open()
             if self._attribute_names is None or self.is_stream:  # slow: converts every value to a text
                 self._attribute_names = sorted(self._io.available_attributes())
-            names, found = self._attribute_names, dict[str, Any]()
+            found: dict[str, Any] = {}
+            names = self._attribute_names
             at = bisect.bisect_left(names, prefix)
             while at < len(names) and names[at].startswith(prefix):
                 attribute = self._io.inquire_attribute(names[at])

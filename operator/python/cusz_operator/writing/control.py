@@ -143,13 +143,15 @@ class Controller:
         Raises:
             CuszError: a rank failed.
         """
+        numbers: dict[str, list[int]] = {}
+        for number, own in enumerate(work.blocks):
+            numbers.setdefault(own.name, []).append(number)
         groups: dict[str, _Group] = {}
         for name, block in arrays.items():
             if block.wanted is not None:
-                numbers = [number for number, own in enumerate(work.blocks) if own.name == name]
                 group = groups.setdefault(block.wanted.group, _Group(block.wanted, {}, []))
                 group.members[name] = _Member(block, spans[name])
-                group.numbers.extend(numbers)
+                group.numbers.extend(numbers.get(name, ()))
         of_step = groups.pop(STEP, None)
         missed = []
         try:

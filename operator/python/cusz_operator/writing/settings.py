@@ -12,7 +12,7 @@ from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Lossless, Parameters
 
-from ..names import deciding, fits, listed, meant
+from ..names import deciding, fits, has_wildcard, listed, meant
 from ..reading.contents import AsStored
 from ..tables.representation import Stored, float16_of, is_exact
 from .agreement import Description
@@ -38,8 +38,10 @@ class Settings:
         each = embedding.dictionary(variables, "variables")
         self._of_variable = {name: _not_none(_known(name, own)) for name, own in each.items()}
         self._decided: dict[str, str | None] = {}  # the pattern for a name
+        self._patterns: dict[str, None] = {}  # that may stand for other names
         for pattern, own in self._of_variable.items():
-            meant(pattern)
+            if meant(pattern) != (pattern,) or has_wildcard(pattern):
+                self._patterns[pattern] = None
             _merged(self._defaults, own)
         self._made: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}
         self._seen: set[str] = set()
@@ -71,18 +73,21 @@ class Settings:
     def doubts(self) -> list[str]:
         """Entries of `variables` that may be mistakes, now that the names of arrays are known."""
         entries = self._of_variable
-        decided = {name: deciding(name, entries, ()) for name in sorted(self._seen)}
-        idle = [pattern for pattern in entries if pattern not in decided.values()]
-        unknown = [pattern for pattern in idle if not any(fits(name, pattern) for name in decided)]
+        decides: dict[str | None, list[str]] = {}
+        for name in sorted(self._seen):
+            decides.setdefault(self._deciding(name), []).append(name)
+        idle = [pattern for pattern in entries if pattern not in decides]
+        may_fit = [pattern for pattern in idle if pattern in self._patterns]
+        fitting = {pattern for pattern in may_fit if any(fits(name, pattern) for name in self._seen)}
         said = []
-        if unknown:
+        if unknown := [pattern for pattern in idle if pattern not in fitting]:
             said.append(f"{listed(list(map(repr, unknown)))}, and no array of such a name was put")
-        by_patterns = [name for name, by in decided.items() if by is not None and by != name]
-        if behind := [pattern for pattern in idle if any(fits(name, pattern) for name in by_patterns)]:
+        by_patterns = [name for by, names in decides.items() if by is not None for name in names if by != name]
+        if behind := [pattern for pattern in may_fit if any(fits(name, pattern) for name in by_patterns)]:
             them = listed(list(map(repr, behind)))
             said.append(f"{them} without effect: of patterns that fit a name, the first counts")
         for pattern in entries:
-            if others := [name for name, by in decided.items() if by == pattern != name and pattern in decided]:
+            if others := [name for name in decides.get(pattern, ()) if pattern != name and pattern in self._seen]:
                 them = listed(list(map(repr, others)))
                 said.append(f"{pattern!r}, the name of an array, which also decided, as a pattern, about {them}")
         return said
@@ -100,13 +105,16 @@ class Settings:
         if name in self._of_variable:
             return self._of_variable[name]
         if name not in self._decided:  # matching takes long, and a variable is put at every step
-            self._decided[name] = deciding(name, self._of_variable, ())
+            self._decided[name] = self._deciding(name)
         by = self._decided[name] if array is not None else None
         found: Mapping[str, Any] = {} if by is None else self._of_variable[by]
         dtype = getattr(array, "dtype", None)
         if isinstance(dtype, np.dtype) and dtype.kind in "biu":
             return {key: value for key, value in found.items() if key == "lossless"}
         return found
+
+    def _deciding(self, name: str) -> str | None:
+        return name if name in self._of_variable else deciding(name, self._patterns, ())
 
     def of(self, stored: Stored, name: str, own: Mapping[str, Any]) -> tuple[Parameters, Wanted | None]:
         """How an array is compressed: its parameters, and the goal for which its bound is sought, if there is one. The

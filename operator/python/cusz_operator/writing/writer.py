@@ -713,9 +713,9 @@ class Writer:
                 output.put_value(value)
             if not agreed.arrays and not agreed.values and self._ranks.rank == 0:
                 output.put_nothing()
+            before = dict(zip(agreed.layout.names, agreed.layout.before.tolist(), strict=True))
             for name, rows in agreed.layout.tables().items():
-                before = int(agreed.layout.before[agreed.layout.names.index(name)])
-                output.put_table(name, rows, before, totals[name].blocks)
+                output.put_table(name, rows, before[name], totals[name].blocks)
 
         try:
             self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())
