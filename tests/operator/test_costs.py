@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +42,22 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], Counter[str]]
     return counting
 
 
+def calls_of(work: Callable[[], Any]) -> int:
+    """How many functions are called, and generators resumed."""
+    calls = 0
+
+    def see(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(see)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
 def written(path: Path, variables: int, steps: int = 1, **options: Any) -> Path:
     with cz.Writer(path, eb=1e-3, **options) as out:
         for number in range(variables):
@@ -73,6 +91,32 @@ def test_a_small_box_needs_no_block_tables_of_other_variables(
         for _ in range(25):  # until reading the tables would have paid
             assert not support.violations(X, run[0].read("v019"), 1e-3)
     assert calls["_found"] == 1 + 20
+
+
+def test_many_small_blocks_are_not_fetched_one_by_one_from_adios2(count: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3) as out, out.step():
+        for number in range(10):
+            for start in range(0, 800, 8):
+                out.put(f"v{number}", X, (800, 8, 8), (start, 0, 0))
+    calls = count(contents.Contents, "_captured")
+    with cz.Reader(path) as run:
+        assert not support.violations(np.tile(X, (100, 1, 1)), run[0].read("v9"), 1e-3)
+        assert calls["_captured"] == 0
+    with cz.Reader(path) as run:
+        for start in range(0, 800, 8):
+            run[0].read("v9", (start, 0, 0), X.shape)
+    assert 0 < calls["_captured"] <= 50  # until reading the tables has paid
+
+
+def test_a_read_does_not_look_at_the_names_of_all_variables(tmp_path: Path) -> None:
+    work = []
+    for n in (100, 200):
+        path = written(tmp_path / f"{n}.bp", n)
+        with cz.Reader(path) as run:
+            last = list(run.variables)[-1]
+            work.append(calls_of(functools.partial(run[0].read, last)))
+    assert work[1] < work[0] + 50
 
 
 def test_the_attributes_of_a_variable_alone_are_read(count: Callable, tmp_path: Path) -> None:

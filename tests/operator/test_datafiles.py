@@ -227,6 +227,8 @@ def test_tables_are_read_for_another_variable_if_that_pays(
     file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, x = file
+    for of_each in ("_BYTES_PER_ROW", "_BYTES_PER_BLOCK"):
+        monkeypatch.setattr(contents, of_each, 0)
     for bytes_per_table, asked in ((x.nbytes // 17, 0), (x.nbytes // 17 + 1, 2)):
         monkeypatch.setattr(contents, "_BYTES_PER_TABLE", bytes_per_table)
         with cz.Reader(path) as run:

@@ -31,7 +31,9 @@ from .input import Input, Placed
 
 _FRONT_BYTES = 512  # of an archive, besides its index: more than precedes what is decoded
 _MOST_CUTS = 1 << 16  # between ranks, that are kept: finding them takes the block tables of all variables
-_BYTES_PER_TABLE = 1 << 21  # of blocks: ADIOS2 fetches these in the time that it takes to read a block table
+# What ADIOS2 fetches in the time that it takes to read a block table, in the time for a row of it, and in the time by
+# which it is slower for every block than a data file.
+_BYTES_PER_TABLE, _BYTES_PER_ROW, _BYTES_PER_BLOCK = 1 << 21, 2560, 1 << 19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -433,15 +435,17 @@ class Contents:
             starts = self._data.starts(step) if self._data is not None and key not in self._places else None
             if starts is None:
                 return
-            asked = self._asked.pop(key, 0) + int(self.blocks(name, step).table["raw_bytes"][numbers].sum())
+            table = self.blocks(name, step).table
+            asked = self._asked.pop(key, 0) + int(table["raw_bytes"][numbers].sum()) + _BYTES_PER_BLOCK * len(numbers)
             self._asked = {key: asked, **dict(list(self._asked.items())[:63])}
             names = self._names_by_step.get(step, [])
-            before = names[: bisect.bisect_right(names, name)]
+            end = bisect.bisect_right(names, name)
+            is_there = end > 0 and names[end - 1] == name
             if self._layout.step != step:
                 self._layout = StepLayout(step, len(starts[1]))
-            unknown = before[len(self._layout.places) :]
-            if sum(other != name for other in unknown) * _BYTES_PER_TABLE <= asked:
-                is_known = bool(before) and before[-1] == name and self._laid_out(unknown, step, len(starts[1]))
+            begin = len(self._layout.places)
+            if (end - begin - is_there) * (_BYTES_PER_TABLE + _BYTES_PER_ROW * len(table)) <= asked:
+                is_known = is_there and self._laid_out(names[begin:end], step, len(starts[1]))
                 places = self._layout.places[name] if is_known else None
                 self._places = {key: places, **dict(list(self._places.items())[:63])}
 
