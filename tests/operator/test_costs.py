@@ -109,6 +109,16 @@ def test_many_small_blocks_are_not_fetched_one_by_one_from_adios2(count: Callabl
     assert 0 < calls["_captured"] <= 50  # until reading the tables has paid
 
 
+def test_a_block_is_read_from_its_data_file_without_adios2(count: Callable, tmp_path: Path) -> None:
+    path = written(tmp_path / "run.bp", 1)
+    with cz.Reader(path, cache_bytes=0) as run:
+        run[0].read("v000")
+        calls = count(type(run._input._io), "inquire_variable")
+        for _ in range(10):
+            run[0].read("v000")
+    assert calls["inquire_variable"] == 0
+
+
 def test_a_read_does_not_look_at_the_names_of_all_variables(tmp_path: Path) -> None:
     work = []
     for n in (100, 200):

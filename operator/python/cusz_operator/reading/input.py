@@ -261,6 +261,8 @@ class Input:
 
     def steps_of(self, name: str) -> dict[int, int]:
         """The steps that have a variable, with ADIOS2's number for each, which counts only those."""
+        if self.is_open and name in self._own_steps:  # of a file; asked for at every read, so first and without a lock
+            return self._own_steps[name]
         with self._lock, self._calling(f"tell the steps of {name!r} in"):
             self._require_step()
             if self.current is not None:
@@ -278,16 +280,17 @@ class Input:
 
     def shape(self, name: str, step: int) -> Extents | None:
         """The global shape of a variable; () for one value; None for blocks without a global shape."""
+        key = (name, step)
+        if self.is_open and key in self._shapes:  # as for `steps_of`
+            return self._shapes[key]
         with self._lock, self._calling(f"tell the shape of {name!r} in"):
             variable = self._variable(name)
             if variable.shape_id().name == "LocalArray":
                 return None
             if self.is_stream:
                 return tuple(int(extent) for extent in variable.shape())
-            key = (name, step)
-            if key not in self._shapes:
-                find = self._shape_of_bp4 if self._is_bp4 else self._shape_of_bp5
-                self._shapes[key] = find(name, variable, step)
+            find = self._shape_of_bp4 if self._is_bp4 else self._shape_of_bp5
+            self._shapes[key] = find(name, variable, step)
             return self._shapes[key]
 
     def _shape_of_bp5(self, name: str, variable: Any, step: int) -> Extents:
