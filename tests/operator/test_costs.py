@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ import pytest
 
 import cusz_operator as cz
 import support
-from cusz_operator import names
+from cusz_operator import names, plugin
 from cusz_operator.reading import contents, datafiles, levels
 from cusz_operator.reading import input as adios2_side
 from cusz_operator.writing import settings, writer
@@ -117,6 +118,21 @@ def test_a_block_is_read_from_its_data_file_without_adios2(count: Callable, tmp_
         for _ in range(10):
             run[0].read("v000")
     assert calls["inquire_variable"] == 0
+
+
+def test_copies_of_the_plugin_are_looked_for_once_for_a_variable(count: Callable, tmp_path: Path) -> None:
+    io = adios2.Adios().declare_io("plain")
+    variable = io.define_variable("x", X, list(X.shape), [0, 0, 0], list(X.shape))
+    with contextlib.closing(io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)) as engine:
+        for _ in range(20):
+            engine.begin_step()
+            engine.put(variable, X, adios2.Mode.Sync)
+            engine.end_step()
+    with cz.Reader(tmp_path / "run.bp") as run:
+        calls = count(plugin, "_loaded_copies")
+        for step in run:
+            assert support.same_bits(step.read("x"), X)
+    assert calls["_loaded_copies"] == 1
 
 
 def test_a_read_does_not_look_at_the_names_of_all_variables(tmp_path: Path) -> None:

@@ -212,6 +212,7 @@ class Plugin:
         self._library.cusz_operator_watch_begin.restype = ctypes.c_size_t
         self._library.cusz_operator_watch_begin.argtypes = [ctypes.c_char_p, ctypes.c_double, ctypes.c_char_p]
         self._library.cusz_operator_watch_end.argtypes = [ctypes.c_size_t]
+        self._others: set[str] = set()  # variables whose blocks neither this copy nor another one got
         self._select: Callable[[], object] | None = None  # for the put in progress
         self._failed: list[BaseException] = []  # raised by it
         self._set_extents = _SetExtents(self._selected)
@@ -256,7 +257,8 @@ class Plugin:
                 archive. If other threads of the process read with ADIOS2, it must be a function of ADIOS2 itself, or a
                 `functools.partial` of one: during any other function the interpreter may switch to those threads, and
                 the plugin would take their block.
-            only_copy: if this plugin did not get the block, make sure that no other copy did, which takes milliseconds.
+            only_copy: if this plugin did not get the block, make sure that no other copy did, which takes milliseconds:
+                once for a variable.
                 Callers that pass False call `refuse_several_copies` at the end.
             memory: holds the archive until the next call with it; None: the archive gets memory of its own.
 
@@ -289,8 +291,9 @@ class Plugin:
                 break
             needed = captured.value
         if captured.value == 0:
-            if only_copy:
+            if only_copy and variable not in self._others:
                 refuse_several_copies()
+                self._others.add(variable)
             return None
         return memory.buffer[: captured.value]
 
