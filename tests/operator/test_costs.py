@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import cusz_operator as cz
 import support
 from cusz_operator import names, plugin
-from cusz_operator.reading import contents, datafiles, levels
+from cusz_operator.reading import contents, datafiles, levels, walk
 from cusz_operator.reading import input as adios2_side
 from cusz_operator.writing import settings, writer
 
@@ -133,6 +133,20 @@ def test_copies_of_the_plugin_are_looked_for_once_for_a_variable(count: Callable
         for step in run:
             assert support.same_bits(step.read("x"), X)
     assert calls["_loaded_copies"] == 1
+
+
+def test_wanted_steps_are_not_compared_with_each_other(tmp_path: Path) -> None:
+    class Wanted(set):
+        times = 0
+
+        def __iter__(self) -> Iterator[int]:
+            Wanted.times += 1
+            return super().__iter__()
+
+    path = str(written(tmp_path / "run.bp", 1, steps=10))
+    steps = [step.number for step in walk.walk(adios2, path, path, Wanted(range(1, 9)), {})]
+    assert steps == list(range(1, 9))
+    assert Wanted.times == 1
 
 
 def test_a_read_does_not_look_at_the_names_of_all_variables(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def walk(
             with opened(adios2.Mode.ReadRandomAccess, SelectSteps=str(number)) as (io, engine):
                 yield OpenStep(number, 0, io, engine)
         return
+    last = None if wanted is None else max(wanted, default=0)
     with opened(adios2.Mode.Read) as (io, engine):
         while True:
             with calling_adios2(f"go to the next step of {path!r}"):
@@ -69,7 +70,7 @@ def walk(
             if wanted is None or number in wanted:
                 yield OpenStep(number, number, io, engine)
             _end_step(engine, path)
-            if wanted is not None and number >= max(wanted, default=0):
+            if last is not None and number >= last:
                 return
 
 
