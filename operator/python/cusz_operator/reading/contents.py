@@ -202,6 +202,7 @@ class Contents:
                 with self._lock:
                     self._known_entries = None
                     self._known.clear()
+                    self._cuts.clear()
                     self._cache.clear()
 
     def close(self, error: BaseException | None) -> None:
