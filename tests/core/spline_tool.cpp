@@ -4,6 +4,7 @@
 //   compress TYPE EB E RELATIVE FILL CURVE BOUNDS AXES0 AXES1 AXES2 THREADS EXTENT...   a field to its archive; E: the
 //            bound in force; FILL: bits, or "none"
 //   decompress TYPE THREADS [START COUNT]...   an archive to the field, or to a box of it
+//   passes   like compress, but prints how many values were predicted, and how many more to choose a model
 //   choose   like compress, but prints the curve, the bounds and the axes that replace a CURVE above 3
 #include <algorithm>
 #include <bit>
@@ -96,7 +97,11 @@ int run(const std::string& what, Arguments arguments) {
     }
     const auto n = engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
     if (!n) return 1;
-    std::fwrite(archive.data(), 1, *n, stdout);
+    const auto [values, again] = engine.passes();
+    if (what == "passes")
+        std::printf("%llu %llu\n", static_cast<unsigned long long>(values), static_cast<unsigned long long>(again));
+    else
+        std::fwrite(archive.data(), 1, *n, stdout);
     return 0;
 }
 

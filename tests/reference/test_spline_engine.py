@@ -186,6 +186,16 @@ def test_boxes(options: dict[str, Any], codec: Codec) -> None:
         assert same_bits(codec.decode(archive, F32, 2, box), np.ascontiguousarray(wanted))
 
 
+@pytest.mark.parametrize(("shape", "again"), [((40, 70, 90), 0.0), ((160, 160, 160), 0.15)], ids=str)
+def test_values_are_predicted_once(shape: tuple[int, ...], again: float, codec: Codec) -> None:
+    """Except for a sample of large fields, from which the model is chosen: about one in eight of 1,000 tiles."""
+    plan = [0, "none", 1, 0, 15, 15, 15, 1, *shape]
+    found = codec.run(smooth(shape, F32).tobytes(), "passes", "f32", "0.01", repr(float(F32.type(0.01))), *plan).split()
+    assert int(found[0]) == math.prod(shape) - 1
+    assert 0 <= int(found[1]) <= again * math.prod(shape)
+    assert (int(found[1]) > 0) == (again > 0)
+
+
 CHOOSE = 9
 
 

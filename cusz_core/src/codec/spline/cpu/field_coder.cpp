@@ -175,6 +175,7 @@ typename FieldCoder<T>::Recorded FieldCoder<T>::record(const Field& coded, const
         });
         u = end;
     }
+    passes_ = {n_values - 1, 0};
     if (!recorded.is_kept) count(coded, recorded.n, sample, field, threads);
     return recorded;
 }
@@ -194,13 +195,16 @@ void FieldCoder<T>::count(const Field& coded, std::size_t n_recorded, const Samp
         std::vector<std::uint64_t> tiles;
         for (std::uint64_t t = 0; t < lattice.n_tiles; ++t)
             if (sample.counts(t)) tiles.push_back(t);
+        std::atomic<std::uint64_t> again = 0;
         parallel(threads, tiles.size(), [&](std::uint64_t part, int thread) {
             UnitWorker<T>& own = worker(thread);
             own.record.clear();
             if (kernels(false).code(coded.coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(),
                                     own.record))
                 own.record.count(sample.rate(), of(thread));
+            again += own.tiles[0].place.points();
         });
+        passes_.again = again;
     }
     for (const v2::Counts& other : of_others) all.add(other);
 }

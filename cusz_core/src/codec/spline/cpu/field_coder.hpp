@@ -42,6 +42,12 @@ class FieldCoder {
 public:
     explicit FieldCoder(const Kernels& kernels) : kernels_(kernels) {}
 
+    // How many values were predicted for the last archive, and how many of them once more to choose a model.
+    struct Passes {
+        std::uint64_t values = 0, again = 0;
+    };
+    const Passes& passes() const { return passes_; }
+
     // How long a field's units would be, and what they would be coded with.
     struct Estimate {
         std::uint64_t bits = 0, map_bits = 0; // of the units, about, and of the map if the field is small
@@ -201,6 +207,7 @@ private:
     std::unique_ptr<UnitModel> model_;
     std::vector<LatticeArrays<T>> arrays_;
     Buffer lattices_; // values to predict from and magnitudes, of all lattices but the field
+    Passes passes_;
     std::unique_ptr<v2::Counts> counts_;
     struct {
         UnitRecord record;
