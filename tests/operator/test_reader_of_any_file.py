@@ -18,6 +18,7 @@ import support
 
 pytest.importorskip("adios2")
 import adios2
+import joined
 from other_program import Program
 
 from cusz_operator.reading import steps
@@ -309,6 +310,26 @@ def test_arrays_that_are_joined_of_blocks(eb: float | None, rows: tuple[int, ...
                 assert step.shape(name) == expected.shape
                 assert step.is_covered(name)
                 assert support.violations(np.ascontiguousarray(expected), step.read(name), eb or 0.0) == []
+
+
+@pytest.mark.mpi
+def test_arrays_that_are_joined_of_the_blocks_of_several_ranks(mpirun: Callable, tmp_path: Path) -> None:
+    """At a step at which the first rank puts nothing, and if the last step has no block."""
+    path = tmp_path / "run.bp"
+    mpirun(2, "joined.py", path)
+    n_blocks = 0
+    with cz.Reader(path) as run:
+        for name in joined.ARRAYS:
+            for step in run:
+                blocks = [*joined.blocks(name, step.index, 0), *joined.blocks(name, step.index, 1)]
+                assert (name in step) == bool(blocks)
+                if blocks:
+                    np.testing.assert_array_equal(step.read(name), np.concatenate(blocks))
+                n_blocks += len(blocks)
+    found = list(cz.inspect_bp(path))
+    assert len(found) == n_blocks
+    assert {block["operator"] for block in found} == {"cusz", ""}  # one has no rows
+    assert not any("error" in block for block in found)
 
 
 @pytest.mark.parametrize("eb", [None, 0.0])

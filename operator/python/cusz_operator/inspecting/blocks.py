@@ -440,6 +440,9 @@ class Part:
             variable = self._handles.get(selection)
             if variable is None:
                 variable = self._handles[selection] = self._opened.io.inquire_variable(self.name)
+                if selection is _Selection.BLOCK:
+                    # Any extents do: at a step at which rank 0 has put nothing, those of a joined array are not valid.
+                    variable.set_selection([[0] * len(count), ones])
             if selection is not _Selection.ELEMENT:
                 self._selected[self.name] = variable
                 variable.set_block_selection(block["block"])

@@ -295,9 +295,10 @@ class Input:
 
     def _shape_of_bp5(self, name: str, variable: Any, step: int) -> Extents:
         """For an array that ADIOS2 joins from blocks (JoinedDim), BP5's reader (2.12) gives the last step's shape for
-        every step, unless the file is read step by step."""
+        every step, or that of the first rank's blocks if the last step has none, unless the file is read step by
+        step."""
         shape = tuple(int(extent) for extent in variable.shape(self._counted(name, step)))
-        if not shape or name in self._of_writer or len(self.steps_of(name)) == 1:
+        if not shape or name in self._of_writer or list(self.steps_of(name)) == [self.n_steps - 1]:
             return shape
         infos = self._infos(name, step)
         self._last_infos = ((name, step), infos)  # `placed` needs them next
