@@ -18,7 +18,7 @@ import support
 
 pytest.importorskip("adios2")
 import adios2
-import joined
+import uneven
 from other_program import Program
 
 from cusz_operator.reading import steps
@@ -316,20 +316,32 @@ def test_arrays_that_are_joined_of_blocks(eb: float | None, rows: tuple[int, ...
 def test_arrays_that_are_joined_of_the_blocks_of_several_ranks(mpirun: Callable, tmp_path: Path) -> None:
     """At a step at which the first rank puts nothing, and if the last step has no block."""
     path = tmp_path / "run.bp"
-    mpirun(2, "joined.py", path)
+    mpirun(2, "uneven.py", path, "BP5")
     n_blocks = 0
     with cz.Reader(path) as run:
-        for name in joined.ARRAYS:
+        for name in uneven.JOINED:
             for step in run:
-                blocks = [*joined.blocks(name, step.index, 0), *joined.blocks(name, step.index, 1)]
+                blocks = [*uneven.blocks(name, step.index, 0), *uneven.blocks(name, step.index, 1)]
                 assert (name in step) == bool(blocks)
                 if blocks:
                     np.testing.assert_array_equal(step.read(name), np.concatenate(blocks))
                 n_blocks += len(blocks)
-    found = list(cz.inspect_bp(path))
+    found = [block for block in cz.inspect_bp(path) if block["variable"] in uneven.JOINED]
     assert len(found) == n_blocks
     assert {block["operator"] for block in found} == {"cusz", ""}  # one has no rows
     assert not any("error" in block for block in found)
+
+
+@pytest.mark.mpi
+def test_one_value_of_each_rank_that_has_one(engine: str, mpirun: Callable, tmp_path: Path) -> None:
+    """BP4 gives the last step's shape for every step, and puts values together."""
+    path = tmp_path / "run.bp"
+    mpirun(2, "uneven.py", path, engine)
+    with cz.Reader(path) as run:
+        found = [step.read("of ranks") for step in run]
+    for values, expected in zip(found, uneven.VALUES, strict=True):
+        there = values[~np.isnan(values)] if engine == "BP5" else values
+        assert there.tolist() == [value for value in expected if value is not None]
 
 
 @pytest.mark.parametrize("eb", [None, 0.0])

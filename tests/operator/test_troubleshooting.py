@@ -114,14 +114,18 @@ engine.end_step()
 engine.close()
 """
 
-SINGLE_VALUE = """
+#: Operations that BP5 refuses at the second step: one of a single value, and two of an array.
+REFUSED = """
+import sys
 import adios2
 import numpy as np
 io = adios2.Adios().declare_io("output")
-value = np.array(1.0)
-variable = io.define_variable("t", value)
-variable.add_operation_string("plugin", {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1"})
-engine = io.open("single.bp", adios2.Mode.Write)
+size = [int(word) for word in sys.argv[2:]]
+value = np.ones(size)
+variable = io.define_variable("t", value, size, [0] * len(size), size)
+for _ in range(int(sys.argv[1])):
+    variable.add_operation_string("plugin", {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1"})
+engine = io.open("refused.bp", adios2.Mode.Write)
 for _ in range(2):
     engine.begin_step()
     engine.put(variable, value)
@@ -167,7 +171,8 @@ def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: py
 
     for name, statistics, bound in ("run.bp", "1", "1e-12"), ("without.bp", "0", "1e-3"):
         python_run(WRITE, folder / name, statistics, bound)
-    python_run(SINGLE_VALUE)
+    python_run(REFUSED, "1")
+    python_run(REFUSED, "2", "5")
     python_run(NO_VALUES)
     run([bpls, "-l", "nan.bp"])
     run([bpls, "-l", "without.bp"])

@@ -320,7 +320,8 @@ class Input:
 
     def _shape_of_bp4(self, name: str, variable: Any, step: int) -> Extents:
         """BP4 marks a block whose extents are all 0 like a single value, and its reader then takes the shape of another
-        step; if such a block is a variable's first, it reads none of the others correctly."""
+        step; if such a block is a variable's first, it reads none of the others correctly. Of one value of each
+        rank (LocalValueDim) it gives the same shape for every step."""
         shape = tuple(int(extent) for extent in variable.shape(step))
         is_value = variable.shape_id().name == "GlobalValue"
         if name not in self._have_one_shape:
@@ -330,7 +331,7 @@ class Input:
             return shape  # looking at blocks takes long
         infos = blocks_info(self._engine, name, step)
         if not infos or infos[0]["IsValue"] == "True":
-            return shape
+            return (len(infos),) if infos and shape else shape
         has_values = any(info["Count"] for info in infos)
         if has_values and is_value:
             raise UnsupportedError(
