@@ -310,6 +310,10 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
             config(f'<engine type="BP4"><parameter key="FlushStepsCount" value="2"/></engine>{VARIABLE}'),
             "FlushStepsCount is 2: of steps that are flushed together, BP4 damages all but the last",
         ),
+        (
+            config(f'<engine><parameter key="burstBufferPath" value="/b"/></engine>{VARIABLE}'),
+            "BurstBufferPath: if several ranks write, BP5 loses what it copies from there",
+        ),
         (config(VARIABLE).replace("<adios-config>", "<!DOCTYPE adios-config><adios-config>"), "there is a DOCTYPE"),
         (
             config(VARIABLE).replace("</adios", '<io name="simulation"/></adios'),

@@ -45,6 +45,7 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
             cusz_core.UnsupportedError,
             "AggregationType is DataSizeBased, with which ADIOS2 does not tell the number of a step",
         ),
+        (("BP5", {"burstbufferpath": "/b"}, False, False), cusz_core.UnsupportedError, "BP5 loses what it copies from"),
         (("BP5", ["NumAggregators=2"], False, False), cusz_core.ParameterError, "parameters is .*list.*a dictionary"),
         (("BP5", {1: "2"}, False, False), cusz_core.ParameterError, "parameters has the key 1; its keys must be texts"),
         (("SST", {"marshalmethod": "ffs"}, False, False), cusz_core.UnsupportedError, "FFS, which ignores operators"),

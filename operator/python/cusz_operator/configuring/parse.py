@@ -291,6 +291,11 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
                     f"line {engine.line}: FlushStepsCount is {flush}: of steps that are flushed together, BP4 damages "
                     "all but the last if several ranks write"
                 )
+        if real_name(io.engine or "BP5") == "BP5" and parameters.get("burstbufferpath"):
+            result.problems.append(
+                f"line {engine.line}: BurstBufferPath: if several ranks write, BP5 loses what it copies from there "
+                "(BP4 does not)"
+            )
         if real_name(io.engine) == "SST" and parameters.get("marshalmethod", "").lower() == "ffs":
             result.problems.append(
                 f"line {engine.line}: MarshalMethod is {parameters['marshalmethod']}, which ignores operators: SST's "

@@ -48,6 +48,10 @@ def engine_parameters(
             f"FlushStepsCount is {flush[0]}: of steps that are flushed together, BP4 damages all but the last if it "
             "aggregates ranks, and none is in the file when it ends: leave it out"
         )
+    if engine == "BP5" and any(given("BurstBufferPath")):
+        raise UnsupportedError(
+            "BurstBufferPath: if several ranks write, BP5 loses what it copies from there: leave it out, or take BP4"
+        )
     if engine == "BP4" and given("AppendAfterSteps"):
         raise UnsupportedError("AppendAfterSteps is for BP5: BP4 keeps all steps, and appends after them")
     for key, value in result.items():
