@@ -311,6 +311,10 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
             "FlushStepsCount is 2: of steps that are flushed together, BP4 damages all but the last",
         ),
         (
+            config(f'<engine type="BP4"><parameter key="CollectiveMetadata" value="false"/></engine>{VARIABLE}'),
+            "CollectiveMetadata is off: BP4 writes no metadata then",
+        ),
+        (
             config(f'<engine><parameter key="burstBufferPath" value="/b"/></engine>{VARIABLE}'),
             "BurstBufferPath: if several ranks write, BP5 loses what it copies from there",
         ),

@@ -41,6 +41,11 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
             "FlushStepsCount is 3: of steps that are flushed together, BP4 damages all but the last",
         ),
         (
+            ("BP4", {"collectiveMetadata": "Off"}, False, False),
+            cusz_core.UnsupportedError,
+            "CollectiveMetadata is off: without metadata, nothing of the file can be read",
+        ),
+        (
             ("BP5", {"aggregationType": "dataSizeBased"}, False, False),
             cusz_core.UnsupportedError,
             "AggregationType is DataSizeBased, with which ADIOS2 does not tell the number of a step",

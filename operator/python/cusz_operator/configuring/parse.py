@@ -291,6 +291,11 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
                     f"line {engine.line}: FlushStepsCount is {flush}: of steps that are flushed together, BP4 damages "
                     "all but the last if several ranks write"
                 )
+            if parameters.get("collectivemetadata", "on").lower() in ("off", "no", "false", "0"):
+                result.problems.append(
+                    f"line {engine.line}: CollectiveMetadata is off: BP4 writes no metadata then, and nothing of the "
+                    "file can be read"
+                )
         if real_name(io.engine or "BP5") == "BP5" and parameters.get("burstbufferpath"):
             result.problems.append(
                 f"line {engine.line}: BurstBufferPath: if several ranks write, BP5 loses what it copies from there "

@@ -38,7 +38,8 @@ def engine_parameters(
 
     if engine == "SST" and any(of.lower() == "ffs" for of in given("MarshalMethod")):
         raise UnsupportedError("MarshalMethod is FFS, which ignores operators: leave it out, or take BP5 or BP")
-    if any(of.lower() not in ("off", "no", "false", "0") for of in given("FlattenSteps")):
+    off = ("off", "no", "false", "0")
+    if any(of.lower() not in off for of in given("FlattenSteps")):
         raise UnsupportedError(
             "FlattenSteps makes one step of all: the blocks of an array would lie one over the other"
         )
@@ -51,6 +52,10 @@ def engine_parameters(
     if engine == "BP5" and any(given("BurstBufferPath")):
         raise UnsupportedError(
             "BurstBufferPath: if several ranks write, BP5 loses what it copies from there: leave it out, or take BP4"
+        )
+    if engine == "BP4" and any(of.lower() in off for of in given("CollectiveMetadata")):
+        raise UnsupportedError(
+            "CollectiveMetadata is off: without metadata, nothing of the file can be read: leave it out"
         )
     if engine == "BP4" and given("AppendAfterSteps"):
         raise UnsupportedError("AppendAfterSteps is for BP5: BP4 keeps all steps, and appends after them")
