@@ -1,13 +1,14 @@
 #include "parameters.hpp"
 
-#include "../../cusz_core/src/api/text.hpp"
 #include "report.hpp"
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace cusz_operator {
 namespace {
@@ -36,6 +37,23 @@ std::string known_names() {
 
 bool set(cusz_params& params, const char* key, const std::string& value) {
     return cusz_params_set(&params, key, value.c_str(), nullptr, 0) == CUSZ_OK;
+}
+
+// Treats only ASCII, whatever the locale.
+std::string lower_trimmed(std::string_view text) {
+    constexpr std::string_view spaces = " \t\n\v\f\r";
+    const std::size_t first = text.find_first_not_of(spaces);
+    if (first == std::string_view::npos) return {};
+    std::string result(text.substr(first, text.find_last_not_of(spaces) - first + 1));
+    for (char& c : result)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return result;
+}
+
+// The shortest text that reads back as this number, whatever the locale.
+std::string shown(double value) {
+    std::array<char, 32> text;
+    return {text.data(), std::to_chars(text.begin(), text.end(), value).ptr};
 }
 
 // Reports an illegal value, and the consequence.
@@ -77,7 +95,7 @@ Parameters parse_parameters(std::span<const Parameter> given) {
             if (low != trial.eb || high != trial.eb) {
                 report_once("several bounds",
                             "the error bound is given more than once, as %s and %s; the stricter one is used",
-                            cusz::shown(low).c_str(), cusz::shown(trial.eb).c_str());
+                            shown(low).c_str(), shown(trial.eb).c_str());
             }
             smallest = std::min(low, trial.eb);
             largest = std::max(high, trial.eb);
@@ -87,7 +105,7 @@ Parameters parse_parameters(std::span<const Parameter> given) {
             report_value(key, value, known->legal, costs_values ? store_raw : default_of(*known).c_str());
             malformed = malformed || costs_values;
         } else if (key == "order") {
-            const std::string order = cusz::lower_trimmed(value);
+            const std::string order = lower_trimmed(value);
             if (order == "column") {
                 parameters.column_major = true;
             } else if (order != "row") {
@@ -106,7 +124,7 @@ Parameters parse_parameters(std::span<const Parameter> given) {
 
     const bool is_usable = smallest.has_value() && !malformed;
     const bool is_psnr = parameters.compression.mode == CUSZ_PSNR; // larger is stricter
-    parameters.compression.eb = is_usable ? (is_psnr ? *largest : *smallest) : 0.0;
+    parameters.compression.eb = is_usable ? (is_psnr ? largest : smallest).value_or(0.0) : 0.0;
     if (!is_usable) parameters.compression.mode = CUSZ_ABS; // 0 is no PSNR and no ratio
     return parameters;
 }

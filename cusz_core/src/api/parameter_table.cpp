@@ -13,7 +13,6 @@
 #include "archive/alphabet.hpp"
 #include "errors.hpp"
 #include "params.hpp"
-#include "text.hpp"
 
 namespace cusz {
 
@@ -113,6 +112,17 @@ void store(const Row& row, double value, cusz_params& params) {
     if (row.is_given != nullptr) params.*row.is_given = 1;
 }
 
+// Treats only ASCII, whatever the locale.
+std::string lower_trimmed(std::string_view text) {
+    constexpr std::string_view spaces = " \t\n\v\f\r";
+    const std::size_t first = text.find_first_not_of(spaces);
+    if (first == std::string_view::npos) return {};
+    std::string result(text.substr(first, text.find_last_not_of(spaces) - first + 1));
+    for (char& c : result)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return result;
+}
+
 // Parses an integer or a real number, whatever locale the application has set.
 template <class T>
 std::optional<double> parse_number(std::string number) {
@@ -131,6 +141,12 @@ std::optional<double> parse(const Row& row, std::string_view text) {
     for (std::int32_t i = 0; i < n_choices(row); ++i)
         if (value == row.told.choices[i]) return i;
     return std::nullopt;
+}
+
+// The shortest text that reads back as this number.
+std::string shown(double value) {
+    char text[32];
+    return {text, std::to_chars(text, std::end(text), value).ptr};
 }
 
 // The given text, truncated; quoted unless it is a number.

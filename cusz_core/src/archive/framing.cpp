@@ -197,7 +197,8 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
         }
     if (shortest == nullptr) return write_raw(workers, layout, field, archive);
     const auto bytes = static_cast<std::size_t>(most) + 1;
-    if (archive.on_device()) return *write_as(*shortest, workers, layout, coding, field, archive, bytes, enough);
+    if (archive.on_device())
+        return write_as(*shortest, workers, layout, coding, field, archive, bytes, enough).value_or(bytes);
     std::memcpy(archive.pointer, kept, bytes);
     return bytes;
 }
