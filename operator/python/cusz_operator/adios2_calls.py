@@ -115,5 +115,10 @@ def counts_of_blocks(variable: Any) -> list[tuple[int, ...]]:
             return counts
 
 
+def is_off(parameter: str) -> bool:
+    """Whether the value of an engine's parameter means no."""
+    return parameter.lower() in ("off", "no", "false", "0")
+
+
 def extents_of(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.rstrip(",").split(","))) if text else ()

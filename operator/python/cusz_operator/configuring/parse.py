@@ -9,6 +9,7 @@ from xml.parsers import expat
 
 from cusz_core.errors import UnsupportedError
 
+from ..adios2_calls import is_off
 from ..parameters import NO_BOUND, bound_of, parameter_problems
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 from .files import check_engine, real_name
@@ -291,7 +292,7 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
                     f"line {engine.line}: FlushStepsCount is {flush}: of steps that are flushed together, BP4 damages "
                     "all but the last if several ranks write"
                 )
-            if parameters.get("collectivemetadata", "on").lower() in ("off", "no", "false", "0"):
+            if is_off(parameters.get("collectivemetadata", "on")):
                 result.problems.append(
                     f"line {engine.line}: CollectiveMetadata is off: BP4 writes no metadata then, and nothing of the "
                     "file can be read"

@@ -30,7 +30,7 @@ from .datafiles import DataFiles, Place, StepLayout
 from .input import Input, Placed
 
 _FRONT_BYTES = 512  # of an archive, besides its index: more than precedes what is decoded
-_MOST_CUTS = 1 << 16  # between ranks, that are kept: finding them takes the block tables of all variables
+_MAX_CUTS = 1 << 16  # between ranks, that are kept: finding them takes the block tables of all variables
 # What ADIOS2 fetches in the time that it takes to read a block table, in the time for a row of it, and in the time by
 # which it is slower for every block than a data file.
 _BYTES_PER_TABLE, _BYTES_PER_ROW, _BYTES_PER_BLOCK = 1 << 21, 2560, 1 << 19
@@ -315,7 +315,7 @@ class Contents:
         key = (step, shape)
         with self._lock:
             if key not in self._cuts:
-                if len(self._cuts) * self.size > _MOST_CUTS:
+                if len(self._cuts) * self.size > _MAX_CUTS:
                     self._cuts.clear()
                 self._cuts[key] = self._cuts_of(step, shape)
             return self._cuts[key]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
+from ..adios2_calls import is_off
 from ..reading import datafiles
 
 Engine = Literal["BP5", "BP4", "SST"]
@@ -38,8 +39,7 @@ def engine_parameters(
 
     if engine == "SST" and any(of.lower() == "ffs" for of in given("MarshalMethod")):
         raise UnsupportedError("MarshalMethod is FFS, which ignores operators: leave it out, or take BP5 or BP")
-    off = ("off", "no", "false", "0")
-    if any(of.lower() not in off for of in given("FlattenSteps")):
+    if not all(map(is_off, given("FlattenSteps"))):
         raise UnsupportedError(
             "FlattenSteps makes one step of all: the blocks of an array would lie one over the other"
         )
@@ -53,7 +53,7 @@ def engine_parameters(
         raise UnsupportedError(
             "BurstBufferPath: if several ranks write, BP5 loses what it copies from there: leave it out, or take BP4"
         )
-    if engine == "BP4" and any(of.lower() in off for of in given("CollectiveMetadata")):
+    if engine == "BP4" and any(map(is_off, given("CollectiveMetadata"))):
         raise UnsupportedError(
             "CollectiveMetadata is off: without metadata, nothing of the file can be read: leave it out"
         )
