@@ -40,6 +40,14 @@ def test_any_number_of_threads(name, dtype, backend, predictor):
         assert len(fields) == 1
 
 
+@pytest.mark.parametrize("noise", [1e-4, 0.02, 0.3])
+def test_any_number_of_threads_chooses_the_same(noise):
+    """In a field that is sampled in several boxes, each box has a thread."""
+    x = support.smooth((150, 148, 144), support.F32)
+    x += noise * np.ptp(x) * np.random.default_rng(1).standard_normal(x.shape, np.float32)
+    assert len({cusz.compress(x, 1e-3, "rel", threads=n) for n in (1, 2, 7)}) == 1
+
+
 @pytest.mark.parametrize("predictor", PREDICTORS)
 def test_every_backend_writes_the_same_bytes(dtype, predictor):
     x = field("3-D", dtype)

@@ -89,7 +89,7 @@ int run(const std::string& what, Arguments arguments) {
         Buffer memory;
         cpu::SampleBoxes boxes(front.layout);
         const T* const sample = boxes.read(engine, front, read, memory);
-        how = cpu::Chooser<T>(engine, front, boxes, sample).choose(std::uint64_t{1} << 62).how;
+        how = cpu::Chooser<T>(engine, front, boxes, sample, 1).choose(std::uint64_t{1} << 62).how;
     }
     if (what == "choose") {
         std::printf("%u %u %u %u %u\n", how.curve, how.bounds, how.axes[0], how.axes[1], how.axes[2]);

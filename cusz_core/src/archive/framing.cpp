@@ -127,7 +127,8 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
         const bool only_zeros = coding.step == 0 && are_zeros(workers, there, layout, coding, field);
         if (only_zeros) set_smallest_bound(layout, own);
         const auto read = [&](std::vector<TileBox>& boxes) { return there.read_boxes(layout, field, boxes); };
-        const std::optional<std::uint64_t> length = workers.cpu.engine(codec).choose(layout, own, read);
+        const std::optional<std::uint64_t> length =
+            workers.cpu.engine(codec).choose(layout, own, read, workers.threads);
         if (!only_zeros) {
             if (!length) return std::nullopt;
             enough = *length;

@@ -55,7 +55,8 @@ public:
     // Sets what the codec decides by itself, from boxes of the field, which may be on a device. coding: bound and step
     // are known. Returns up to how many bytes an archive is surely short enough, or nothing if another codec's is surely
     // shorter. Longer ones may be longer than another's if coding.predictor is auto: then the next codec is tried, too.
-    virtual std::optional<std::uint64_t> choose(const Layout& layout, Coding& coding, const BoxReader& read);
+    virtual std::optional<std::uint64_t> choose(const Layout& layout, Coding& coding, const BoxReader& read,
+                                                int threads);
 
     // As decode, for a box of the field: tiles that do not meet it are verified, but not decoded.
     virtual void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;

@@ -53,7 +53,7 @@ constexpr Codec table[] = {
 
 } // namespace
 
-std::optional<std::uint64_t> HostEngine::choose(const Layout&, Coding&, const BoxReader&) { return any_length; }
+std::optional<std::uint64_t> HostEngine::choose(const Layout&, Coding&, const BoxReader&, int) { return any_length; }
 
 void HostEngine::decode_lattice(const Prefix&, int, std::size_t, const Selection&) {
     fail(CUSZ_ERROR_INTERNAL, "a codec without lattices was asked for one");

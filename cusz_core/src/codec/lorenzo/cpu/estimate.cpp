@@ -6,6 +6,7 @@
 
 #include "archive/v1.hpp"
 #include "codec/cpu/kernels.hpp"
+#include "codec/cpu/parallel.hpp"
 #include "codec/lorenzo/codebook.hpp"
 #include "codec/lorenzo/sample.hpp"
 
@@ -35,7 +36,7 @@ std::uint64_t codeword_bits(std::vector<std::uint64_t> weights) {
 
 template <class T>
 std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding, const Layout& box, const T* boxes,
-                                      std::uint64_t n, std::uint64_t enough, Tile<T>& tile) {
+                                      std::uint64_t n, std::uint64_t enough, int threads, std::vector<Tile<T>>& tiles) {
     const auto bytes = [&, part = std::max<std::uint64_t>(n * box.values, 1)](std::uint64_t of_boxes) {
         return std::min(v1::header_bytes + codebook_bytes(coding.r) + scaled(of_boxes, field.values, part) / 8,
                         field.bytes() + raw_header_bytes);
@@ -45,20 +46,39 @@ std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding,
     Quantiser<T> q = Quantiser<T>::from_bound(coding.eb_abs);
     q.special = static_cast<typename Traits<T>::Bits>(coding.special);
     const Alphabet alphabet(coding.r);
-    Histogram histogram(coding.r);
-    std::uint64_t bits = 0, codes = 0; // each code takes at least one bit
-    for (std::uint64_t j = 0; j < n; ++j, boxes += box.values)
-        for (std::uint64_t t = 0; t < tiling.n_tiles(); ++t) {
-            const TileBox place = tiling.box(t);
-            tile.begin(place, place);
-            const PreparedTile prepared = kernels().lorenzo<T>().prepare(tiling, q, alphabet.reach(), boxes, tile);
-            // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
-            bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;
-            codes += prepared.n;
-            if (const std::uint64_t least = bytes(bits + codes); least > enough) return least;
-            histogram.add(prepared.code, prepared.n);
-        }
-    std::vector<std::uint64_t> weights = histogram.weights(Sample(1, coding.r));
+    const auto n_threads = static_cast<std::size_t>(threads);
+    if (tiles.size() < n_threads) tiles.resize(n_threads);
+    std::vector<Histogram> histograms(n_threads, Histogram(coding.r));
+    struct OfTile {
+        std::uint64_t bits, codes; // without the codes' own bits; each code takes at least one
+    };
+    const auto prepare = [&](std::uint64_t number, int thread) -> OfTile {
+        Tile<T>& tile = tiles[static_cast<std::size_t>(thread)];
+        const TileBox place = tiling.box(number % tiling.n_tiles());
+        tile.begin(place, place);
+        const PreparedTile prepared = kernels().lorenzo<T>().prepare(
+            tiling, q, alphabet.reach(), boxes + number / tiling.n_tiles() * box.values, tile);
+        histograms[static_cast<std::size_t>(thread)].add(prepared.code, prepared.n);
+        // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
+        return {16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6,
+                prepared.n};
+    };
+    // Several threads prepare all tiles before the first is looked at; a single one stops when it has enough.
+    const std::uint64_t n_tiles = n * tiling.n_tiles();
+    std::vector<OfTile> prepared(threads > 1 ? static_cast<std::size_t>(n_tiles) : 0);
+    if (threads > 1)
+        parallel(threads, n_tiles, [&](std::uint64_t number, int thread) {
+            prepared[static_cast<std::size_t>(number)] = prepare(number, thread);
+        });
+    std::uint64_t bits = 0, codes = 0;
+    for (std::uint64_t number = 0; number < n_tiles; ++number) {
+        const OfTile of = threads > 1 ? prepared[static_cast<std::size_t>(number)] : prepare(number, 0);
+        bits += of.bits;
+        codes += of.codes;
+        if (const std::uint64_t least = bytes(bits + codes); least > enough) return least;
+    }
+    for (std::size_t thread = 1; thread < n_threads; ++thread) histograms[0].add(histograms[thread]);
+    std::vector<std::uint64_t> weights = histograms[0].weights(Sample(1, coding.r));
     for (std::uint32_t s = 0; s < alphabet.size(); ++s)
         if (weights[s] > 0) bits += weights[s] * alphabet.meaning(s).extra_bits;
     bits += codeword_bits(std::move(weights));
@@ -66,8 +86,8 @@ std::uint64_t estimated_lorenzo_bytes(const Layout& field, const Coding& coding,
 }
 
 template std::uint64_t estimated_lorenzo_bytes<float>(const Layout&, const Coding&, const Layout&, const float*,
-                                                      std::uint64_t, std::uint64_t, Tile<float>&);
+                                                      std::uint64_t, std::uint64_t, int, std::vector<Tile<float>>&);
 template std::uint64_t estimated_lorenzo_bytes<double>(const Layout&, const Coding&, const Layout&, const double*,
-                                                       std::uint64_t, std::uint64_t, Tile<double>&);
+                                                       std::uint64_t, std::uint64_t, int, std::vector<Tile<double>>&);
 
 } // namespace cusz::cpu

@@ -126,9 +126,10 @@ struct Choice {
 template <class T>
 class Chooser {
 public:
-    Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample)
-        : engine_(engine), values_(front.layout.values), boxes_(boxes), sample_(sample), of_box_(front),
-          is_small_(values_ < max_box_values), is_whole_(boxes.are_whole(front.layout)) {
+    // threads: at most one for each box.
+    Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample, int threads)
+        : engine_(engine), values_(front.layout.values), boxes_(boxes), sample_(sample), threads_(threads),
+          of_box_(front), is_small_(values_ < max_box_values), is_whole_(boxes.are_whole(front.layout)) {
         of_box_.layout = boxes.layout(front.layout.dtype);
         engine_.forget();
         by_axis_ = engine_.curve_costs(of_box_, sample, boxes.number());
@@ -180,7 +181,7 @@ private:
     static constexpr std::uint64_t any = std::uint64_t{1} << 40;
 
     Estimate estimate(const Interpolation& how) {
-        return engine_.estimate(of_box_, how, sample_, boxes_.number(), is_small_ ? values_ : 0);
+        return engine_.estimate(of_box_, how, sample_, boxes_.number(), is_small_ ? values_ : 0, threads_);
     }
     void take(const Interpolation& how, const Estimate& its) {
         best_ = how;
@@ -246,6 +247,7 @@ private:
     std::uint64_t values_; // of the field
     const SampleBoxes& boxes_;
     const T* sample_;
+    int threads_;
     v2::Front of_box_;
     bool is_small_, is_whole_; // the field is small; the sample is all of it
     CostsByAxis by_axis_;

@@ -40,10 +40,11 @@ public:
         return encoded;
     }
 
-    std::optional<std::uint64_t> choose(const Layout& layout, Coding& coding, const BoxReader& read) override {
+    std::optional<std::uint64_t> choose(const Layout& layout, Coding& coding, const BoxReader& read,
+                                        int threads) override {
         if (coding.step == 0 || layout.values < 2) return any_length; // perhaps a constant
-        return layout.dtype == CUSZ_F32 ? choose_as(f32_, lorenzo_f32_, layout, coding, read)
-                                        : choose_as(f64_, lorenzo_f64_, layout, coding, read);
+        return layout.dtype == CUSZ_F32 ? choose_as(f32_, lorenzo_f32_, layout, coding, read, threads)
+                                        : choose_as(f64_, lorenzo_f64_, layout, coding, read, threads);
     }
 
     void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
@@ -61,24 +62,22 @@ public:
     }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = f32_.scratch_bytes() + f64_.scratch_bytes() + sample_.bytes();
-        if (lorenzo_f32_) bytes += sizeof *lorenzo_f32_;
-        if (lorenzo_f64_) bytes += sizeof *lorenzo_f64_;
-        return bytes;
+        return f32_.scratch_bytes() + f64_.scratch_bytes() + sample_.bytes() +
+               lorenzo_f32_.capacity() * sizeof(Tile<float>) + lorenzo_f64_.capacity() * sizeof(Tile<double>);
     }
     void release_scratch() override {
         f32_.release_scratch();
         f64_.release_scratch();
         sample_.release();
-        lorenzo_f32_.reset();
-        lorenzo_f64_.reset();
+        lorenzo_f32_ = {};
+        lorenzo_f64_ = {};
     }
 
 private:
     // If the predictor is not settled, another codec's archive may be shorter.
     template <class T>
-    std::optional<std::uint64_t> choose_as(FieldCoder<T>& engine, std::unique_ptr<Tile<T>>& tile, const Layout& layout,
-                                           Coding& coding, const BoxReader& read) {
+    std::optional<std::uint64_t> choose_as(FieldCoder<T>& engine, std::vector<Tile<T>>& tiles, const Layout& layout,
+                                           Coding& coding, const BoxReader& read, int threads) {
         v2::Front front = spline::front_of(layout, coding, v2::Kind::spline);
         front.e = coding.step / 2;
         SampleBoxes boxes(layout);
@@ -87,12 +86,12 @@ private:
         if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values())
             return is_settled || is_whole ? any_length : max_constant_bytes;
         std::uint64_t others = any_length / 64;
-        Chooser<T> chooser(engine, front, boxes, sample);
+        const int n_threads = static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), boxes.number()));
+        Chooser<T> chooser(engine, front, boxes, sample, n_threads);
         if (!is_settled) {
             const std::uint64_t own = chooser.chosen().bytes;
-            if (!tile) tile = std::make_unique<Tile<T>>();
             others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(),
-                                             is_whole ? own : own + own / 4, *tile);
+                                             is_whole ? own : own + own / 4, n_threads, tiles);
         }
         const std::uint64_t most = others / 32 * chooser.doubt() + others % 32;
         const Choice choice = chooser.choose(most);
@@ -141,8 +140,8 @@ private:
     }
 
     Buffer sample_;
-    std::unique_ptr<Tile<float>> lorenzo_f32_; // to estimate from a sample
-    std::unique_ptr<Tile<double>> lorenzo_f64_;
+    std::vector<Tile<float>> lorenzo_f32_; // to estimate from a sample, by thread
+    std::vector<Tile<double>> lorenzo_f64_;
     FieldCoder<float> f32_{kernels()};
     FieldCoder<double> f64_{kernels()};
 };

@@ -102,10 +102,10 @@ void FieldCoder<T>::make_workers(int threads) {
     if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
 }
 
-// Makes arrays for the lattices from `from` on, and fills the top's. A lattice needs only the next coarser one, so
-// every second one has the same memory.
+// A lattice needs only the next coarser one, so every second one has the same memory.
 template <class T>
-void FieldCoder<T>::make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from) {
+void LatticeMemory<T>::make(const std::vector<std::size_t>& sizes, typename Traits<T>::Bits top,
+                            typename Traits<T>::Bits special, std::size_t from) {
     const std::size_t n = sizes.size();
     std::vector<std::size_t> at(n);
     std::size_t values = 0;
@@ -113,14 +113,14 @@ void FieldCoder<T>::make_arrays(const std::vector<std::size_t>& sizes, Bits top,
         at[i] = i >= from + 2 ? at[i - 2] : values;
         if (i < from + 2) values += sizes[i] + lane_room;
     }
-    auto* const value = lattices_.reserve<T>(values + (values + lane_room) / sizeof(T) + 1);
+    auto* const value = memory.reserve<T>(values + (values + lane_room) / sizeof(T) + 1);
     auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values);
-    arrays_.assign(n, {});
-    for (std::size_t i = from; i < n; ++i) arrays_[i] = {value + at[i], magnitude + at[i]};
+    arrays.assign(n, {});
+    for (std::size_t i = from; i < n; ++i) arrays[i] = {value + at[i], magnitude + at[i]};
     const T first = std::bit_cast<T>(top);
     const bool is_finite = std::abs(first) <= std::numeric_limits<T>::max();
-    *arrays_.back().value = top != special && is_finite ? first : T{0};
-    *arrays_.back().magnitude = top == special ? special_mark : std::uint8_t{0};
+    *arrays.back().value = top != special && is_finite ? first : T{0};
+    *arrays.back().magnitude = top == special ? special_mark : std::uint8_t{0};
 }
 
 template <class T>
@@ -137,8 +137,8 @@ void FieldCoder<T>::record_unit(const PyramidCoder<T>& coder, const v2::Unit& un
     record.clear();
     for_tiles_of(coder.pyramid, unit, [&](std::size_t i, std::uint64_t tile, std::uint32_t j) {
         const UnitRecord::Mark mark = record.mark();
-        const bool live =
-            kernels(is_first).code(coder, i, tile, field, arrays_[i + 1], arrays_[i], own.memory(), record);
+        const bool live = kernels(is_first).code(coder, i, tile, field, lattices_.arrays[i + 1], lattices_.arrays[i],
+                                                 own.memory(), record);
         if (is_first)
             record.live |= live;
         else if (live)
@@ -180,33 +180,38 @@ typename FieldCoder<T>::Recorded FieldCoder<T>::record(const Field& coded, const
     return recorded;
 }
 
+template <class T>
+template <class Work>
+void FieldCoder<T>::parallel_counts(int threads, std::uint64_t parts, const Work& work) {
+    std::vector<v2::Counts> of_others(static_cast<std::size_t>(threads - 1));
+    parallel(threads, parts, [&](std::uint64_t part, int thread) {
+        work(part, thread, thread == 0 ? *counts_ : of_others[static_cast<std::size_t>(thread - 1)]);
+    });
+    for (const v2::Counts& other : of_others) counts_->add(other);
+}
+
 // Counts what is recorded; if lattice 0 is not, also codes a sample of its tiles and counts these.
 template <class T>
 void FieldCoder<T>::count(const Field& coded, std::size_t n_recorded, const Sample& sample, const T* field,
                           int threads) {
-    v2::Counts& all = counts() = {};
-    std::vector<v2::Counts> of_others(static_cast<std::size_t>(threads - 1));
-    const auto of = [&](int thread) -> v2::Counts& {
-        return thread == 0 ? all : of_others[static_cast<std::size_t>(thread - 1)];
-    };
-    parallel(threads, n_recorded, [&](std::uint64_t u, int thread) { records_[u].count(1, of(thread)); });
-    if (n_recorded < coded.units.size()) {
-        const Lattice& lattice = coded.pyramid.lattices[0];
-        std::vector<std::uint64_t> tiles;
-        for (std::uint64_t t = 0; t < lattice.n_tiles; ++t)
-            if (sample.counts(t)) tiles.push_back(t);
-        std::atomic<std::uint64_t> again = 0;
-        parallel(threads, tiles.size(), [&](std::uint64_t part, int thread) {
-            UnitWorker<T>& own = worker(thread);
-            own.record.clear();
-            if (kernels(false).code(coded.coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(),
-                                    own.record))
-                own.record.count(sample.rate(), of(thread));
-            again += own.tiles[0].place.points();
-        });
-        passes_.again = again;
-    }
-    for (const v2::Counts& other : of_others) all.add(other);
+    counts() = {};
+    parallel_counts(threads, n_recorded,
+                    [&](std::uint64_t u, int, v2::Counts& counted) { records_[u].count(1, counted); });
+    if (n_recorded == coded.units.size()) return;
+    const Lattice& lattice = coded.pyramid.lattices[0];
+    std::vector<std::uint64_t> tiles;
+    for (std::uint64_t t = 0; t < lattice.n_tiles; ++t)
+        if (sample.counts(t)) tiles.push_back(t);
+    std::atomic<std::uint64_t> again = 0;
+    parallel_counts(threads, tiles.size(), [&](std::uint64_t part, int thread, v2::Counts& counted) {
+        UnitWorker<T>& own = worker(thread);
+        own.record.clear();
+        if (kernels(false).code(coded.coder, 0, tiles[part], field, lattices_.arrays[1], lattices_.arrays[0],
+                                own.memory(), own.record))
+            own.record.count(sample.rate(), counted);
+        again += own.tiles[0].place.points();
+    });
+    passes_.again = again;
 }
 
 template <class T>
@@ -264,14 +269,14 @@ std::optional<std::size_t> FieldCoder<T>::assemble(v2::Front& front, v2::Head& h
     if (in_target > 0) std::memmove(target + head_bytes, target + output.first_payload, in_target);
     std::memcpy(target, front_bytes, n_front);
     std::memcpy(target + n_front + 4, rest.data(), rest.size());
-    std::size_t at = head_bytes;
-    for (std::size_t u = 0; u < units.size(); ++u) {
+    std::vector<std::size_t> at(units.size() + 1, head_bytes);
+    for (std::size_t u = 0; u < units.size(); ++u) at[u + 1] = at[u] + static_cast<std::size_t>(head.units[u].bytes);
+    parallel(output.threads, units.size(), [&](std::uint64_t u, int) {
         const std::vector<std::uint16_t>& payload = output.written[u].payload;
-        if (!payload.empty()) std::memcpy(target + at, payload.data(), 2 * payload.size());
-        at += static_cast<std::size_t>(head.units[u].bytes);
-    }
+        if (!payload.empty()) std::memcpy(target + at[u], payload.data(), 2 * payload.size());
+    });
     v2::seal({target, head_bytes + static_cast<std::size_t>(head.units[0].bytes)}, n_front);
-    return at;
+    return at.back();
 }
 
 template <class T>
@@ -279,7 +284,7 @@ std::optional<std::size_t> FieldCoder<T>::compress(v2::Front front, const Interp
                                                    int threads, std::byte* target, std::uint64_t capacity) {
     make_workers(threads);
     const Field coded(front, how, field + front.layout.values);
-    make_arrays(coded.sizes, bits_of(field[0]), coded.coder.quantiser[0].special);
+    lattices_.make(coded.sizes, bits_of(field[0]), coded.coder.quantiser[0].special);
     front.has_axes = how.axes != AxisMasks{15, 15, 15};
 
     const Recorded recorded = record(coded, how, field, threads);
@@ -308,7 +313,7 @@ void FieldCoder<T>::read_units(const Opened& opened, std::span<const std::size_t
     const MapToRead map{pyramid.lattices[0].n_active, opened.head.preset, rows_of(pyramid)};
     const bool has_map = opened.head.has_map && units[0] == 0;
     kernels(units[0] == 0)
-        .read(opened.coded.coder, {given, units.size()}, arrays_.data(), destination, own.memory(), *model_,
+        .read(opened.coded.coder, {given, units.size()}, lattices_.arrays.data(), destination, own.memory(), *model_,
               has_map ? &map : nullptr, own.patches);
 }
 
@@ -318,11 +323,11 @@ typename FieldCoder<T>::FirstUnit FieldCoder<T>::decompress_first(const Opened& 
     worker(0).patches.clear();
     const Field& coded = opened.coded;
     const std::size_t from = opened.first_lattice();
-    make_arrays(coded.sizes, static_cast<Bits>(opened.head.top), coded.coder.quantiser[0].special, from);
+    lattices_.make(coded.sizes, static_cast<Bits>(opened.head.top), coded.coder.quantiser[0].special, from);
     set_model(v2::model_of_preset(coded.pyramid.lattices[0].n_active, opened.head.preset));
     const std::size_t first_unit[] = {0};
     read_units(opened, first_unit, {}, 0);
-    return {arrays_[from], *model_, worker(0).patches};
+    return {lattices_.arrays[from], *model_, worker(0).patches};
 }
 
 template <class T>
@@ -343,9 +348,9 @@ LatticeArrays<T> FieldCoder<T>::code_first(Field& coded, const T* points) {
             lattices[i].field_stride[j] = lattices[i].field_stride[j] / apart[a] * stride[a];
         }
     coded.coder.end = points + lattices[from].values();
-    make_arrays(coded.sizes, bits_of(points[0]), coded.coder.quantiser[0].special, from);
+    lattices_.make(coded.sizes, bits_of(points[0]), coded.coder.quantiser[0].special, from);
     record_unit(coded.coder, coded.units[0], points, worker(0), records_[0]);
-    return arrays_[from];
+    return lattices_.arrays[from];
 }
 
 template <class T>
@@ -372,7 +377,7 @@ void FieldCoder<T>::decompress(std::span<const std::byte> prefix, std::size_t ar
 
     for (UnitWorker<T>& each : workers_) each.patches.clear();
     // The lattice itself gets no arrays, so it goes to the destination.
-    make_arrays(opened.coded.sizes, top_bits, opened.coded.coder.quantiser[0].special, lattice + 1);
+    lattices_.make(opened.coded.sizes, top_bits, opened.coded.coder.quantiser[0].special, lattice + 1);
     set_model(v2::model_of_preset(pyramid.lattices[0].n_active, opened.head.preset));
     const std::vector<bool> wanted =
         wanted_units(pyramid, lattice, units, front.layout, box, opened.coded.coder.is_wide());
@@ -400,7 +405,7 @@ void FieldCoder<T>::decompress(std::span<const std::byte> prefix, std::size_t ar
 
 template <class T>
 std::size_t FieldCoder<T>::scratch_bytes() const {
-    std::size_t bytes = lattices_.bytes() + (model_ ? sizeof *model_ : 0) + kept_.record.bytes();
+    std::size_t bytes = lattices_.memory.bytes() + (model_ ? sizeof *model_ : 0) + kept_.record.bytes();
     bytes += counts_ ? sizeof *counts_ : 0;
     for (const auto& each : workers_) bytes += each.bytes();
     for (const auto& record : records_) bytes += record.bytes();
@@ -414,35 +419,38 @@ void FieldCoder<T>::release_scratch() {
     model_.reset();
     counts_.reset();
     kept_ = {};
-    lattices_.release();
+    lattices_ = {};
 }
 
 template <class T>
 typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front, const Interpolation& how,
-                                                         const T* fields, std::uint64_t n, std::uint64_t of_small) {
-    make_workers(1);
-    UnitWorker<T>& own = worker(0);
-    UnitRecord& record = own.record;
+                                                         const T* fields, std::uint64_t n, std::uint64_t of_small,
+                                                         int threads) {
+    make_workers(threads);
     const Field coded(front, how, fields + n * front.layout.values);
     const Pyramid& pyramid = coded.pyramid;
     const bool is_one_unit = front.layout.values <= v2::max_values_of_small_lattices;
     counts() = {};
-    Estimate estimate{.finest = pyramid.lattices[0]};
-    const auto code = [&](std::size_t i, std::uint64_t t, const T* field) {
-        const UnitRecord::Mark mark = record.mark();
-        if (kernels(is_one_unit).code(coded.coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), record))
-            record.live = 1;
-        else if (i == 0 && !is_one_unit)
-            record.go_back(mark);
-    };
-    for (std::uint64_t j = 0; j < n; ++j, fields += front.layout.values) {
-        make_arrays(coded.sizes, bits_of(fields[0]), coded.coder.quantiser[0].special);
+    std::atomic<std::uint64_t> bits = 0;
+    parallel_counts(threads, n, [&](std::uint64_t j, int thread, v2::Counts& counted) {
+        UnitWorker<T>& own = worker(thread);
+        UnitRecord& record = own.record;
+        const T* const field = fields + j * front.layout.values;
+        own.box.make(coded.sizes, bits_of(field[0]), coded.coder.quantiser[0].special);
         record.clear();
         for (std::size_t i = pyramid.n_coded(); i-- > 0;)
-            for (std::uint64_t t = 0; t < pyramid.lattices[i].n_tiles; ++t) code(i, t, fields);
-        record.count(1, *counts_);
-        estimate.bits += record.extra_bits + record.n_verbatim * 8 * sizeof(T);
-    }
+            for (std::uint64_t t = 0; t < pyramid.lattices[i].n_tiles; ++t) {
+                const UnitRecord::Mark mark = record.mark();
+                if (kernels(is_one_unit)
+                        .code(coded.coder, i, t, field, own.box.arrays[i + 1], own.box.arrays[i], own.memory(), record))
+                    record.live = 1;
+                else if (i == 0 && !is_one_unit)
+                    record.go_back(mark);
+            }
+        record.count(1, counted);
+        bits += record.extra_bits + record.n_verbatim * 8 * sizeof(T);
+    });
+    Estimate estimate{.bits = bits, .finest = pyramid.lattices[0]};
     if (of_small == 0) {
         estimate.bits += v2::bits_with_map(*counts_);
     } else {

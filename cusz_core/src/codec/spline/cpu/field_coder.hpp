@@ -18,6 +18,17 @@
 
 namespace cusz::cpu {
 
+// The lattices of a field but for lattice 0: values to predict from and magnitudes.
+template <class T>
+struct LatticeMemory {
+    std::vector<LatticeArrays<T>> arrays; // by lattice
+    Buffer memory;
+
+    // Makes arrays for the lattices from `from` on, and fills the top's. sizes: by lattice, in values.
+    void make(const std::vector<std::size_t>& sizes, typename Traits<T>::Bits top, typename Traits<T>::Bits special,
+              std::size_t from = 1);
+};
+
 // Memory of a thread, reused by later calls.
 template <class T>
 struct UnitWorker {
@@ -27,11 +38,12 @@ struct UnitWorker {
     UnitRoom room;
     std::array<Buffer, units_at_once> payloads; // copies of those that are read, with room behind them
     std::vector<Patch> patches;
+    LatticeMemory<T> box; // that it estimates
 
     UnitMemory<T> memory() { return {forms, tiles}; }
     std::size_t bytes() const {
         return forms.bytes() + tiles[0].bytes() + tiles[1].bytes() + record.bytes() + room.bytes() +
-               payloads[0].bytes() + payloads[1].bytes() + patches.capacity() * sizeof(Patch);
+               payloads[0].bytes() + payloads[1].bytes() + patches.capacity() * sizeof(Patch) + box.memory.bytes();
     }
 };
 
@@ -57,7 +69,7 @@ public:
     // Estimates n fields, one after another in memory: parts of a larger field, or the only one. of_small: how many values
     // that one has if its model is to be chosen as for itself; 0: it is large, and its map is assumed to fit.
     Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n,
-                      std::uint64_t of_small);
+                      std::uint64_t of_small, int threads);
     // What linear and cubic interpolation leave of such fields, by the layout's axes, the fastest first.
     CostsByAxis curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const;
     // Keeps how the last estimated field was coded; it must be one unit without a map. The next call of compress(), for
@@ -169,13 +181,14 @@ private:
         if (!model_) model_ = std::make_unique<UnitModel>();
         model_->set(model);
     }
-    // from: the first lattice that gets arrays.
-    void make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special, std::size_t from = 1);
     std::uint64_t weigh_units(const void* units, std::size_t n) const;
 
     Recorded record(const Field& coded, const Interpolation& how, const T* field, int threads);
     void record_unit(const PyramidCoder<T>& coder, const v2::Unit& unit, const T* field, UnitWorker<T>& own,
                      UnitRecord& record);
+    // Like parallel(), for work(part, thread, counts) that counts. Adds all counts to counts_.
+    template <class Work>
+    void parallel_counts(int threads, std::uint64_t parts, const Work& work);
     // Sets counts_.
     void count(const Field& coded, std::size_t n_recorded, const Sample& sample, const T* field, int threads);
     // Sets model_ and, if the model has one, its map.
@@ -205,8 +218,7 @@ private:
     std::vector<UnitWorker<T>> workers_;
     std::vector<UnitRecord> records_;
     std::unique_ptr<UnitModel> model_;
-    std::vector<LatticeArrays<T>> arrays_;
-    Buffer lattices_; // values to predict from and magnitudes, of all lattices but the field
+    LatticeMemory<T> lattices_;
     Passes passes_;
     std::unique_ptr<v2::Counts> counts_;
     struct {
