@@ -79,6 +79,27 @@ def test_a_picture_is_of_the_level_that_its_pixels_need(run: Path, tmp_path: Pat
             assert pixels == 1 or brightness[in_order[-1]] - brightness[in_order[0]] > 200
 
 
+def test_axes_have_the_names_of_the_file(tmp_path: Path, cusz_cli: Callable) -> None:
+    path, x = tmp_path / "run.bp", X[:8, :9, :10]
+    with cz.Writer(path, eb=1e-3) as out, out.step():
+        out.put("T", x, dims=("x", "depth", "z"))
+    with cz.Reader(path) as opened:
+        step = opened[0]
+        whole, axes = step.read("T"), ("x", "depth", "z")
+        for axis, plane in (("x", whole[1]), ("depth", whole[:, 1]), ("y", whole[:, 1]), ("1", whole[:, 1])):
+            picture = view.picture_of(step, "T", {axis: 1}, (), 10, 9, axes)
+            assert (picture.values == plane).all()
+        picture = view.picture_of(step, "T", {"z": 2}, ("depth",), 10, 9, axes)
+        assert (picture.cuts, picture.means) == ({"z": 2}, ("depth",))
+        assert (picture.values == whole[:, :, 2].astype(np.float64).mean(axis=1)).all()
+    out = cusz_cli("view", path, "T", "--slice", "x=1", "-o", tmp_path / "T.png")[1]
+    assert "x = 1, level 0" in out
+    assert "10 x 9 values" in out
+    code, _, error = cusz_cli("view", path, "T", "--slice", "lat=1", "-o", tmp_path / "T2.png")
+    assert code == 2
+    assert "has the axes x, depth, z" in error
+
+
 def test_less_is_read_for_a_smaller_picture(run: Path, tmp_path: Path, cusz_cli: Callable) -> None:
     read = []
     for pixels in (160, 40):

@@ -47,7 +47,7 @@ from .inspecting import view
 from .inspecting.blocks import inspect_bp
 from .inspecting.difference import Difference, compare_runs
 from .inspecting.variables import VariableInfo, inspect_variables
-from .names import chosen, deciding, fits, has_wildcard, in_short, meant, numbered, together
+from .names import chosen, deciding, dimensions_of, fits, has_wildcard, in_short, meant, numbered, together
 from .parameters import operator_parameters
 from .plugin import plugin_path
 from .reader import Reader
@@ -467,8 +467,9 @@ def _add_view_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_cut,
         metavar="AXIS=WHERE",
-        help="cut there: an index, or a fraction with a point, as in z=0.5; axes are z, y and x, or numbers. Repeat "
-        "for more; of more than two axes that are left, the first are cut in the middle",
+        help="cut there: an index, or a fraction with a point, as in z=0.5; axes have the names that attributes of the "
+        "variable give, and are z, y and x, or numbers. Repeat for more; of more than two axes that are left, the "
+        "first are cut in the middle",
     )
     parser.add_argument("--mean", action="append", default=[], metavar="AXIS", help="the mean along this axis")
     parser.add_argument("-o", "--output", type=Path, metavar="PICTURE.png", help="write a picture, not to the terminal")
@@ -507,7 +508,8 @@ def _view(options: argparse.Namespace) -> int:
             at = f"at step {steps[0]}" if len(steps) == 1 else f"at {len(steps)} steps from {steps[0]} to {steps[-1]}"
             raise ParameterError(f"{options.path} has {options.variable!r} {at}, not at step {options.step}")
         step = run[number]
-        picture = view.picture_of(step, options.variable, dict(options.slice), tuple(options.mean), width, height)
+        axes = dimensions_of(options.variable, len(step.shape(options.variable)), run.attributes)
+        picture = view.picture_of(step, options.variable, dict(options.slice), tuple(options.mean), width, height, axes)
         read, stored = run.bytes_read, step.blocks(options.variable)["archive_bytes"]
     if output is not None:
         with new_file(output) as file:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from cusz_core.errors import ParameterError
 
@@ -17,6 +18,9 @@ _BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|[^{}]*,[^{}]*)\}")
 _MAX_MEANT = 1000  # numbers in one range
 _MAX_NAMES = 50  # in an error message
 _NUMBER = re.compile(r"\d+")
+#: Attributes of a variable that name its dimensions, slowest first; the first is what `Writer.put(dims=)` writes.
+_OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
+_OPENPMD_NAMES = "axisLabels"
 _MAX_LISTED = 4  # numbers with gaps between them; if there are more, only the first and the last are shown
 
 
@@ -101,6 +105,24 @@ def like(name: str, names: Iterable[str]) -> str:
     by_folded = {other.casefold().strip(): other for other in names}
     near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
     return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""
+
+
+def dimensions_of(name: str, ndim: int, attributes: Mapping[str, Any]) -> list[str] | None:
+    """The names of a variable's dimensions by its attributes, or by those of the openPMD record that it belongs to.
+
+    Args:
+        attributes: those of the file.
+    """
+    record = name.rpartition("/")[0]
+    for key in (
+        *(f"{name}/{which}" for which in (*_OF_DIMENSIONS, _OPENPMD_NAMES)),
+        f"{record}/{_OPENPMD_NAMES}",
+    ):
+        value = attributes.get(key)
+        names = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
+        if isinstance(names, list) and len(names) == len(set(names)) == ndim:
+            return [str(each) for each in names]
+    return None
 
 
 def numbered(text: str) -> str:

@@ -36,6 +36,7 @@ from xarray.core import indexing
 from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
+from .names import dimensions_of
 from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable
 from .reading.steps import ReaderStep
@@ -43,9 +44,6 @@ from .tables.representation import ATTRIBUTE_PREFIX
 
 __all__ = ["CuszBackendEntrypoint"]
 
-#: Attributes of a variable that name its dimensions, slowest first; the first is what `Writer.put(dims=)` writes.
-_NAMES_OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
-_OPENPMD_NAMES = "axisLabels"
 #: Attributes of a variable that stand for missing values.
 _FILL_VALUES = ("_FillValue", "missing_value")
 #: To tell whether a coordinate changes: how many steps are compared, and how many bytes if values have to be read.
@@ -355,7 +353,7 @@ def _variables_of(
             usual[name] = variable
     all_steps = list(range(len(reader)))
     attributes = reader.attributes
-    given = {name: _given_names(v.name, len(v.shape), attributes) for name, v in usual.items()}
+    given = {name: dimensions_of(v.name, len(v.shape), attributes) for name, v in usual.items()}
     extents = {pair for name, v in usual.items() for pair in zip(given[name] or (), v.shape, strict=False)}
     given |= {name: [name] for name, v in usual.items() if len(v.shape) == 1 and (name, v.shape[0]) in extents}
     # A dimension cannot have the name of a variable without dimensions.
@@ -601,20 +599,6 @@ class _Names:
             name = f"{name}_{extent}"
         self._extents[name] = extent
         return name
-
-
-def _given_names(name: str, ndim: int, attributes: Mapping[str, Any]) -> list[str] | None:
-    """The names of a variable's dimensions by its attributes, or by those of the openPMD record that it belongs to."""
-    record = name.rpartition("/")[0]
-    for key in (
-        *(f"{name}/{which}" for which in (*_NAMES_OF_DIMENSIONS, _OPENPMD_NAMES)),
-        f"{record}/{_OPENPMD_NAMES}",
-    ):
-        value = attributes.get(key)
-        names = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
-        if isinstance(names, list) and len(names) == len(set(names)) == ndim:
-            return [str(each) for each in names]
-    return None
 
 
 def _preferred_chunks(

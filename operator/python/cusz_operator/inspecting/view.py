@@ -7,7 +7,7 @@ import dataclasses
 import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,17 +73,25 @@ def axis_names(ndim: int) -> list[str]:
 
 
 def picture_of(
-    step: ReaderStep, name: str, cuts: Mapping[str, float | int], means: tuple[str, ...], width: int, height: int
+    step: ReaderStep,
+    name: str,
+    cuts: Mapping[str, float | int],
+    means: tuple[str, ...],
+    width: int,
+    height: int,
+    axes: Sequence[str] | None = None,
 ) -> Picture:
     """A picture of an array along its last two axes that are neither cut nor averaged; others are cut in the middle.
 
     Args:
         step: one that has it.
         name: of the variable.
-        cuts: where to cut, by name of the axis (`axis_names`): an index, or, as a float, a fraction of the extent.
-        means: names of axes along which the mean is taken.
+        cuts: where to cut, by name or number of the axis: an index, or, as a float, a fraction of the extent.
+        means: names or numbers of axes along which the mean is taken.
         width, height: pixels available. The level is the coarsest one that has as many values along one of the two
             axes.
+        axes: their names, if they have some; those of `axis_names` stand for them, too, unless another axis has
+            that name.
 
     Raises:
         ParameterError: there is no such variable or axis, a cut is outside, or too few axes are left.
@@ -95,13 +103,15 @@ def picture_of(
         raise UnsupportedError(f"variable {name!r} is one value, or text: there is nothing to draw")
     if 0 in shape:
         raise UnsupportedError(f"variable {name!r} has no values at step {step.index}")
-    names = axis_names(len(shape))
+    usual = axis_names(len(shape))
+    names = usual if axes is None else list(axes)
+    named = dict(zip(map(str, range(len(shape))), names, strict=True)) | dict(zip(usual, names, strict=True))
+    named |= {axis: axis for axis in names}
     for axis in (*cuts, *means):
-        if axis not in names and axis not in map(str, range(len(shape))):
+        if axis not in named:
             raise ParameterError(f"axis is {axis!r}; variable {name!r} has the axes {', '.join(names)}")
-    by_number = {str(number): own for number, own in enumerate(names)}
-    cut_at = {by_number.get(axis, axis): at for axis, at in cuts.items()}
-    averaged = tuple(dict.fromkeys(by_number.get(axis, axis) for axis in means))
+    cut_at = {named[axis]: at for axis, at in cuts.items()}
+    averaged = tuple(dict.fromkeys(named[axis] for axis in means))
     if both := sorted(cut_at.keys() & set(averaged)):
         raise ParameterError(f"axis {both[0]} is both cut and averaged")
     free = [axis for axis in names if axis not in cut_at and axis not in averaged]
