@@ -276,17 +276,16 @@ private:
     static_assert(max_group_points == 64);
 };
 
-// Copies the bytes of a phase from arrays by class to coding order (`to_order`), or back.
-template <std::uint32_t length, bool to_order>
-[[gnu::always_inline]] inline void copy_runs(const std::vector<TileForm::Run>& runs, std::uint8_t* by_class,
-                                             std::uint8_t* in_order) {
+// Copies what a phase has, for each byte, from arrays by class to coding order (`to_order`), or back.
+template <std::uint32_t length, bool to_order, class V>
+[[gnu::always_inline]] inline void copy_runs(const std::vector<TileForm::Run>& runs, V* by_class, V* in_order) {
     for (const TileForm::Run& run : runs) {
         if constexpr (to_order)
-            std::memcpy(in_order, by_class + run.byte, length); // the next run overwrites any excess
+            std::memcpy(in_order, by_class + run.byte, length * sizeof(V)); // the next run overwrites any excess
         else if (run.n == length)
-            std::memcpy(by_class + run.byte, in_order, length);
+            std::memcpy(by_class + run.byte, in_order, length * sizeof(V));
         else
-            std::memcpy(by_class + run.byte, in_order, run.n);
+            std::memcpy(by_class + run.byte, in_order, run.n * sizeof(V));
         in_order += run.n;
     }
 }
@@ -309,10 +308,11 @@ void copy_full_3d(const TileForm& form, std::uint32_t phase, std::uint8_t* by_cl
             }
     });
 }
-template <bool to_order>
-void copy_phase(const TileForm& form, std::uint32_t phase, std::uint8_t* by_class, std::uint8_t* in_order) {
+template <bool to_order, class V>
+void copy_phase(const TileForm& form, std::uint32_t phase, V* by_class, V* in_order) {
     const auto& runs = form.runs[phase - 1];
-    if (form.is_full_3d) return copy_full_3d<to_order>(form, phase, by_class, in_order);
+    if constexpr (sizeof(V) == 1)
+        if (form.is_full_3d) return copy_full_3d<to_order>(form, phase, by_class, in_order);
     if (form.n_active == 3) return copy_runs<4, to_order>(runs, by_class, in_order);
     if (form.n_active == 2) return copy_runs<8, to_order>(runs, by_class, in_order);
     copy_runs<64, to_order>(runs, by_class, in_order);

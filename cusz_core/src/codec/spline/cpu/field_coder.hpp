@@ -37,13 +37,15 @@ struct UnitWorker {
     UnitRecord record;
     UnitRoom room;
     std::array<Buffer, units_at_once> payloads; // copies of those that are read, with room behind them
+    std::array<Buffer, units_at_once> extra;    // their extra bits
     std::vector<Patch> patches;
     LatticeMemory<T> box; // that it estimates
 
-    UnitMemory<T> memory() { return {forms, tiles}; }
+    UnitMemory<T> memory() { return {forms, tiles, extra}; }
     std::size_t bytes() const {
         return forms.bytes() + tiles[0].bytes() + tiles[1].bytes() + record.bytes() + room.bytes() +
-               payloads[0].bytes() + payloads[1].bytes() + patches.capacity() * sizeof(Patch) + box.memory.bytes();
+               payloads[0].bytes() + payloads[1].bytes() + extra[0].bytes() + extra[1].bytes() +
+               patches.capacity() * sizeof(Patch) + box.memory.bytes();
     }
 };
 

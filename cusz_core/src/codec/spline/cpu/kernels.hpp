@@ -55,6 +55,7 @@ template <class T>
 struct UnitMemory {
     TileForms& forms;
     std::array<SplineTile<T>, units_at_once>& tiles; // encoding uses the first
+    std::array<Buffer, units_at_once>& extra;        // bits, for decoding
 };
 
 // A unit's payload to be read.

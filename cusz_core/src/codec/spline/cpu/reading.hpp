@@ -13,68 +13,158 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Reads extra bits, which lie at the end of a unit, the last unit of length first.
-class ExtraBitsBackwards {
+// Reads extra bits. They lie at the end of a unit, the last unit of length first, and are read from a copy in the order
+// in which they come.
+class ExtraBitsReader {
 public:
-    ExtraBitsBackwards() = default;
-    ExtraBitsBackwards(const std::uint16_t* begin, const std::uint16_t* end) : begin_(begin), next_(end) {}
-    std::uint64_t take(std::uint32_t bits) { // at most 32
-        for (; n_ < bits; n_ += 16) {
-            if (next_ == begin_) corrupt_unit("extra bits that end too early");
-            here_ |= std::uint64_t{*--next_} << n_;
-        }
-        const std::uint64_t taken = here_ & ((std::uint64_t{1} << bits) - 1);
-        here_ >>= bits;
-        n_ -= bits;
-        return taken;
+    // Units of length that may be read behind the last one, before is_beyond() has to be called.
+    static constexpr std::size_t room = 4 * max_group_points + 4;
+
+    ExtraBitsReader() = default;
+    // units: those that may have extra bits; copied to `memory`.
+    ExtraBitsReader(std::span<const std::uint16_t> units, Buffer& memory) : n_(units.size()) {
+        auto* const copy = memory.reserve<std::uint16_t>(n_ + room);
+        std::fill_n(std::reverse_copy(units.begin(), units.end(), copy), room, std::uint16_t{0});
+        bytes_ = reinterpret_cast<const std::byte*>(copy);
     }
-    // Whether all words down to `begin` are taken, and the bits that are left of them are 0.
-    bool is_finished(const std::uint16_t* begin) const { return next_ == begin && here_ == 0; }
+    std::uint64_t take(std::uint32_t bits) { // at most 32
+        std::uint64_t here;
+        std::memcpy(&here, bytes_ + at_ / 8, sizeof here);
+        here = here >> at_ % 8 & ((std::uint64_t{1} << bits) - 1);
+        at_ += bits;
+        return here;
+    }
+    bool is_beyond() const { return at_ > 16 * n_; }
+    // Whether the last n units are all that have extra bits, and the bits that are left of them are 0.
+    bool is_finished(std::size_t n) {
+        const std::uint64_t left = 16 * n - at_;
+        return at_ <= 16 * n && left < 16 && take(static_cast<std::uint32_t>(left)) == 0;
+    }
 
 private:
-    const std::uint16_t *begin_ = nullptr, *next_ = nullptr; // next_: end of the words that are to come
-    std::uint64_t here_ = 0;                                 // the n_ bits that are left of earlier words
-    std::uint32_t n_ = 0;
+    const std::byte* bytes_ = nullptr;
+    std::size_t n_ = 0;
+    std::uint64_t at_ = 0; // bits
 };
 
 struct UnitReading {
     UnitDecoder decoder;
-    ExtraBitsBackwards extra;
+    ExtraBitsReader extra;
     const UnitModel* model;
+    const std::uint16_t* end = nullptr; // of the payload
 
-    bool is_finished() const { return decoder.is_finished() && extra.is_finished(decoder.words()); }
+    bool is_finished() {
+        return decoder.is_finished() && extra.is_finished(static_cast<std::size_t>(end - decoder.words()));
+    }
 };
 
-// Lists the values of a group with a bit in `large`; of these, symbols of codes are replaced by limited codes.
-template <class T>
-[[gnu::noinline]] void read_others(SplineTile<T>& tile, std::uint32_t phase, const TileForm::Group& group,
-                                   std::uint64_t large, typename Traits<T>::Bits special, std::uint8_t* symbol,
-                                   ExtraBitsBackwards& extra) {
-    using Bits = typename Traits<T>::Bits;
-    const PointsOfGroup points(*tile.form, phase, group);
-    auto& others = tile.others[phase - 1];
-    for (; large != 0; large &= large - 1) {
-        const auto j = static_cast<std::uint32_t>(std::countr_zero(large));
-        std::uint8_t& of = symbol[j];
-        typename SplineTile<T>::Other other{points.value(j), points.byte(j), 0, special};
-        if (of == v2::special) {
-            tile.has_missing = true;
-        } else if (of == v2::verbatim) {
-            tile.has_missing = true;
-            std::uint64_t bits = extra.take(32);
-            if constexpr (sizeof(T) == 8) bits |= extra.take(32) << 32;
-            other.bits = static_cast<Bits>(bits);
-            if (other.bits == special) corrupt_unit("a special value that is stored verbatim");
-        } else {
-            const auto [first, bits] = v2::meanings[of];
-            const auto taken = static_cast<std::int32_t>(extra.take(bits));
-            constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
-            other.code = of == v2::escape ? (taken ^ sign) - sign : first + taken;
-            if (std::abs(other.code) > v2::max_code) corrupt_unit("a code beyond the limit");
-            of = direct_of(other.code);
-        }
-        others.push_back(other);
+// Which of a group's symbols are not codes by themselves; a bit for each.
+inline std::uint64_t large_symbols(const std::uint8_t* symbol, std::uint32_t n) {
+    using L = ByteLanes;
+    std::uint64_t large = 0;
+    for (std::uint32_t x = 0; x < max_group_points; x += L::n) {
+        const auto v = L::load(symbol + x);
+        large |= L::highest_bits(v | (v + v)) << x;
     }
+    return large & (~std::uint64_t{0} >> (max_group_points - n));
+}
+
+// Reads what a symbol from the escape on stands for. Returns the code; a missing value is listed instead, and has 0.
+template <class T>
+[[gnu::noinline]] std::int32_t read_escape(SplineTile<T>& tile, std::uint32_t phase, const TileForm::Group& group,
+                                           std::uint32_t j, std::uint8_t symbol, typename Traits<T>::Bits special,
+                                           ExtraBitsReader& extra) {
+    using Bits = typename Traits<T>::Bits;
+    if (symbol == v2::escape) { // two's complement
+        constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
+        return (static_cast<std::int32_t>(extra.take(v2::escape_bits)) ^ sign) - sign;
+    }
+    Bits bits = special;
+    if (symbol == v2::verbatim) {
+        std::uint64_t words = extra.take(32);
+        if constexpr (sizeof(T) == 8) words |= extra.take(32) << 32;
+        bits = static_cast<Bits>(words);
+        if (bits == special) corrupt_unit("a special value that is stored verbatim");
+    }
+    const PointsOfGroup points(*tile.form, phase, group);
+    tile.others[phase - 1].push_back({points.value(j), points.byte(j), 0, bits});
+    tile.has_missing = true;
+    return 0;
+}
+
+// Replaces the symbols of a group's codes by limited codes. Throws if a code is beyond the limit.
+inline void limit_codes(const std::int32_t* code, std::uint32_t n, std::uint8_t* direct) {
+    using L = Lanes<float>;
+    using Codes = typename L::Codes;
+    static_assert((v2::max_code & (v2::max_code + 1)) == 0); // so that bits tell which codes are beyond it
+    std::uint8_t limited[max_group_points];
+    Codes bits{};
+    for (std::uint32_t x = 0; x < n; x += L::n) {
+        const auto v = L::template load<Codes>(code + x);
+        const Codes size = v < 0 ? -v : v;
+        bits |= n - x < L::n ? (L::counted() < static_cast<std::int32_t>(n - x) ? size : Codes{}) : size;
+        Codes within = v > 64 ? Codes{} + 64 : v;
+        within = within < -64 ? Codes{} - 64 : within;
+        L::store(limited + x, L::narrowed(within + static_cast<std::int32_t>(v2::zero_symbol)));
+    }
+    std::memcpy(direct, limited, n);
+    std::int32_t all = 0;
+    for (std::uint32_t i = 0; i < L::n; ++i) all |= bits[i];
+    if (all > v2::max_code) corrupt_unit("a code beyond the limit");
+}
+
+// Finds the codes of a phase with large symbols, whose extra bits it reads. In `direct_in_order`, symbols of codes become
+// limited codes. is_dense: many are large, so all codes of the phase go to `code`; otherwise large ones are listed, as
+// missing values always are.
+template <class T>
+[[gnu::noinline]] void read_large(SplineTile<T>& tile, std::uint32_t phase, bool is_dense,
+                                  typename Traits<T>::Bits special, ExtraBitsReader& extra_of_unit) {
+    using L = Lanes<float>;
+    const TileForm& form = *tile.form;
+    auto& others = tile.others[phase - 1];
+    ExtraBitsReader extra = extra_of_unit; // a copy, because compilers must assume that stores of bytes change it
+    for (const TileForm::Group& group : form.groups[phase - 1]) {
+        std::uint8_t* const direct = tile.direct_in_order + group.first;
+        std::int32_t* const codes = tile.code_in_order + group.first;
+        if (is_dense)
+            for (std::uint32_t x = 0; x < max_group_points; x += L::n)
+                L::store(codes + x, widened_bytes<float>(direct + x) - static_cast<std::int32_t>(v2::zero_symbol));
+        std::uint64_t missing = 0;
+        const std::uint64_t large = large_symbols(direct, group.n);
+        if (large == 0) continue;
+        for (std::uint64_t left = large; left != 0; left &= left - 1) {
+            const auto j = static_cast<std::uint32_t>(std::countr_zero(left));
+            const std::uint8_t symbol = direct[j];
+            if (symbol < v2::escape) [[likely]] {
+                const auto [first, bits] = v2::meanings[symbol];
+                codes[j] = first + static_cast<std::int32_t>(extra.take(bits));
+            } else {
+                ExtraBitsReader copy = extra; // so that `extra` can stay in registers
+                codes[j] = read_escape(tile, phase, group, j, symbol, special, copy);
+                extra = copy;
+                if (symbol != v2::escape) missing |= left & -left;
+            }
+        }
+        if (extra.is_beyond()) corrupt_unit("extra bits that end too early");
+        if (is_dense) {
+            std::uint8_t symbols[max_group_points];
+            if (missing != 0) std::memcpy(symbols, direct, sizeof symbols);
+            limit_codes(codes, group.n, direct);
+            for (; missing != 0; missing &= missing - 1)
+                direct[std::countr_zero(missing)] = symbols[std::countr_zero(missing)];
+            continue;
+        }
+        const PointsOfGroup points(form, phase, group);
+        for (std::uint64_t left = large & ~missing; left != 0; left &= left - 1) {
+            const auto j = static_cast<std::uint32_t>(std::countr_zero(left));
+            if (std::abs(codes[j]) > v2::max_code) corrupt_unit("a code beyond the limit");
+            direct[j] = direct_of(codes[j]);
+            others.push_back({points.value(j), points.byte(j), codes[j], 0});
+        }
+    }
+    if (is_dense) copy_phase<false>(form, phase, tile.code, tile.code_in_order);
+    tile.has_codes[phase - 1] = is_dense;
+    extra_of_unit = extra;
 }
 
 // A tile that is being decoded.
@@ -127,43 +217,49 @@ void end_phase(UnitTileReading<T>& of, std::uint32_t phase, typename Traits<T>::
         });
         return;
     }
-    std::uint8_t* symbol = tile.symbol_in_order;
+    const std::uint8_t* symbol = tile.symbol_in_order;
     std::uint32_t next_flag = 0;
+    std::uint32_t n_large = 0;
     for (const TileForm::Group& group : form.groups[phase - 1]) {
         std::uint8_t* const direct = tile.direct_in_order + group.first;
         if (group.has_flag && tile.flag[next_flag++] == 0) {
             std::memset(direct, v2::zero_symbol, max_group_points);
             continue;
         }
-        std::uint64_t large = 0;
-        for (std::uint32_t x = 0; x < max_group_points; x += L::n) {
-            const auto v = L::load(symbol + x);
-            L::store(direct + x, v);
-            large |= L::highest_bits(v | (v + v)) << x;
-        }
-        large &= ~std::uint64_t{0} >> (max_group_points - group.n);
-        if (large != 0) read_others(tile, phase, group, large, special, direct, of.unit->extra);
+        for (std::uint32_t x = 0; x < max_group_points; x += L::n) L::store(direct + x, L::load(symbol + x));
+        n_large += static_cast<std::uint32_t>(std::popcount(large_symbols(symbol, group.n)));
         symbol += group.n;
     }
+    if (n_large > 0) read_large(tile, phase, n_large > form.n_points[phase - 1] / 16, special, of.unit->extra);
     copy_phase<false>(form, phase, tile.direct, tile.direct_in_order);
     for_classes_of(form, phase, [&](std::uint32_t c) { find_magnitudes(tile, c); });
 }
 
-// Adds the codes of class c to its predictions.
+// Codes of as many points as there are lanes, from bytes and from `code`.
 template <class T>
-[[gnu::noinline]] void add_codes_of(const SplineTile<T>& tile, const Quantiser<T>& q, std::uint32_t c) {
+[[gnu::always_inline]] inline auto codes_at(const std::uint8_t* direct) {
+    return widened_bytes<T>(direct) - static_cast<std::int32_t>(v2::zero_symbol);
+}
+template <class T>
+[[gnu::always_inline]] inline auto codes_at(const std::int32_t* code) {
+    return Lanes<T>::template load<typename Lanes<T>::Codes>(code);
+}
+
+// Adds the codes of class c to its predictions. codes: of the class.
+template <class T, class Code>
+[[gnu::noinline]] void add_codes_of(const SplineTile<T>& tile, const Code* codes, const Quantiser<T>& q,
+                                    std::uint32_t c) {
     using L = Lanes<T>;
     using Values = typename L::Values;
     const ClassRows& rows = tile.form->rows[c];
     HalfBox box;
     std::ranges::copy(rows.n, box.end.begin());
     const auto add = [&](auto whole_vectors) {
-        for_rows_in(box, rows_of(tile.of_class(tile.direct, c), *tile.form), rows_of(tile.value, rows),
-                    [n = rows.n[0], step = q.step, whole_vectors](const std::uint8_t* symbol, T* value) {
+        for_rows_in(box, rows_of(codes, *tile.form), rows_of(tile.value, rows),
+                    [n = rows.n[0], step = q.step, whole_vectors](const Code* code, T* value) {
                         for (std::uint32_t x = 0; x < n; x += L::n) {
-                            const auto code = widened_bytes<T>(symbol + x) - static_cast<std::int32_t>(v2::zero_symbol);
                             const auto p = L::template load<Values>(value + x);
-                            Values sum = p + __builtin_convertvector(code, Values) * step;
+                            Values sum = p + __builtin_convertvector(codes_at<T>(code + x), Values) * step;
                             const std::uint32_t left = n - x;
                             if (!whole_vectors && left < L::n)
                                 sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
@@ -197,25 +293,28 @@ void find_values(const PyramidCoder<T>& coder, std::size_t i, SplineTile<T>& til
     const Quantiser<T>& q = coder.quantiser[i];
     for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
         for_classes_of(*tile.form, phase, [&](std::uint32_t c) { predict(coder, lattice, tile, c); });
-        auto& others = tile.others[phase - 1];
+        const auto& others = tile.others[phase - 1];
         std::vector<T>& results = tile.results;
         results.clear();
         for (const auto& other : others) {
-            const T p = tile.value[other.value];
-            const std::uint8_t symbol = tile.direct[other.byte];
+            const T p = tile.value[other.value], stored = std::bit_cast<T>(other.bits);
             T result = p; // of special values, and those that are not finite
-            if (symbol == v2::verbatim) {
-                const T value = std::bit_cast<T>(other.bits);
-                if (std::abs(value) <= std::numeric_limits<T>::max())
-                    result = value;
+            if (other.code != 0) {
+                result = p + static_cast<T>(other.code) * q.step;
+            } else if (other.bits != q.special) {
+                if (std::abs(stored) <= std::numeric_limits<T>::max())
+                    result = stored;
                 else
                     patches.push_back({point_of(coder.pyramid, i, tile, other.byte), other.bits});
-            } else if (symbol != v2::special) {
-                result = p + static_cast<T>(other.code) * q.step;
             }
             results.push_back(result);
         }
-        for_classes_of(*tile.form, phase, [&](std::uint32_t c) { add_codes_of(tile, q, c); });
+        for_classes_of(*tile.form, phase, [&](std::uint32_t c) {
+            if (tile.has_codes[phase - 1])
+                add_codes_of(tile, tile.code + c * tile.form->n_bytes, q, c);
+            else
+                add_codes_of(tile, tile.of_class(tile.direct, c), q, c);
+        });
         for (std::size_t j = 0; j < others.size(); ++j) tile.value[others[j].value] = results[j];
         if (phase < lattice.n_active)
             for_classes_of(*tile.form, phase, [&](std::uint32_t c) { continue_class(lattice, tile, tile.value, c); });
@@ -262,7 +361,8 @@ void read_tiles_of(const PyramidCoder<T>& coder, std::size_t i, std::span<UnitTi
 
 // Reads how a payload begins: with live tiles, states and the map.
 template <class T>
-UnitReading begin_unit(const UnitToRead& given, UnitModel& model, const MapToRead* map, std::uint32_t& live) {
+UnitReading begin_unit(const UnitToRead& given, UnitModel& model, const MapToRead* map, Buffer& memory,
+                       std::uint32_t& live) {
     const auto& [unit, payload, n, log2_lanes, is_first] = given;
     std::uint32_t header = 0;
     live = n > 0 ? ~0u : 0;
@@ -272,10 +372,10 @@ UnitReading begin_unit(const UnitToRead& given, UnitModel& model, const MapToRea
         if (live == 0 || live >> unit->n_tiles != 0) corrupt_unit("illegal bits of live tiles");
     }
     UnitReading reading{
-        n > 0 ? UnitDecoder(payload + header, n - header, 1u << log2_lanes) : UnitDecoder(), {}, &model};
+        n > 0 ? UnitDecoder(payload + header, n - header, 1u << log2_lanes) : UnitDecoder(), {}, &model, payload + n};
     if (n > 0) {
         if (!reading.decoder.good()) corrupt_unit("a unit without states");
-        reading.extra = ExtraBitsBackwards(reading.decoder.words(), payload + n);
+        reading.extra = ExtraBitsReader({reading.decoder.words(), payload + n}, memory);
     }
     if (map != nullptr) {
         if (n == 0) corrupt_unit("a map that is not there");
@@ -293,8 +393,9 @@ void read_units(const PyramidCoder<T>& coder, std::span<const UnitToRead> units,
                 const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
                 std::vector<Patch>& patches) {
     std::uint32_t live[units_at_once] = {};
-    UnitReading reading[units_at_once] = {begin_unit<T>(units[0], model, map, live[0]), {{}, {}, &model}};
-    if (units.size() > 1) reading[1] = begin_unit<T>(units[1], model, nullptr, live[1]);
+    UnitReading reading[units_at_once] = {begin_unit<T>(units[0], model, map, memory.extra[0], live[0]),
+                                          {{}, {}, &model}};
+    if (units.size() > 1) reading[1] = begin_unit<T>(units[1], model, nullptr, memory.extra[1], live[1]);
     for_tiles_of(coder.pyramid, *units[0].unit, [&](std::size_t i, std::uint64_t number, std::uint32_t j) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         UnitTileReading<T> tiles[units_at_once];

@@ -117,6 +117,7 @@ void SplineTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_
     }
     has_coarse_magnitudes = has_missing_around = has_missing = false;
     verbatim.clear();
+    has_codes = {};
     for (auto& of_phase : others) of_phase.clear();
     const std::size_t n = of.n_bytes, of_classes = classes() * n;
     Memory& memory = memory_[std::min<std::size_t>(std::bit_width(place.points()), memory_.size() - 1)];

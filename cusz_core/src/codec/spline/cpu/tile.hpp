@@ -112,16 +112,19 @@ struct SplineTile {
     std::uint8_t *coarse_missing = nullptr, *around_missing = nullptr; // all ones: missing; some are
     std::uint8_t* gone = nullptr;                                      // all ones: missing, or beyond the lattice
     std::array<std::uint8_t*, 3> roughness{};
-    std::int32_t* code = nullptr; // by byte: codes that are not symbols themselves; for verbatim values, their number
+    // By byte: codes that are not symbols themselves; for verbatim values, their number. When decoding: all codes of a
+    // phase that has such values.
+    std::int32_t* code = nullptr;
 
     bool has_coarse_magnitudes = false, has_missing_around = false; // in the coarser lattice, here and around
     bool has_missing = false;                                       // among codes
     std::vector<Bits> verbatim;
-    // Values that are not decoded from a code in a byte, in coding order; by phase - 1.
+    std::array<bool, 3> has_codes{}; // by phase - 1: when decoding, whether codes are in `code`, not in `direct`
+    // Values that are not decoded from `direct` or `code`, in coding order; by phase - 1.
     struct Other {
         std::uint32_t value, byte; // where
-        std::int32_t code;         // of a value that is coded
-        Bits bits;                 // of one that is missing
+        std::int32_t code;         // 0: the value is missing
+        Bits bits;                 // of a missing value
     };
     std::array<std::vector<Other>, 3> others;
     std::vector<T> results; // of the others of a phase
@@ -130,6 +133,7 @@ struct SplineTile {
     std::uint8_t context_in_order[max_tile_values + byte_room], direct_in_order[max_tile_values + byte_room];
     std::uint8_t table_in_order[max_tile_values + byte_room], symbol_in_order[max_tile_values + byte_room];
     std::uint8_t flag_context[max_tile_values], flag[max_tile_values];
+    std::int32_t code_in_order[max_tile_values + byte_room];
 
     std::uint8_t* of_class(std::uint8_t* bytes, std::uint32_t c) const { return bytes + c * form->n_bytes; }
     std::uint32_t classes() const { return 1u << form->n_active; }
