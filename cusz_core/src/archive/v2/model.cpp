@@ -160,13 +160,15 @@ Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows,
     if (std::max(n, values) < (has_missing ? map_from_with_missing : map_from)) return model_of_preset(axes, best);
 
     ModelCost with_map;
+    const Tables& all = tables();
+    const LeastCosts& lower_bounds = least_costs();
     auto next = costs.contexts.begin();
     const auto change = [&](std::uint32_t context, int expected, std::uint8_t table) {
         const bool is_ordinary = context >= n_contexts || context % n_places < n_ordinary_places; // j is below 64, too
         const Occurring* here = nullptr;
         if (context < n_contexts && next != costs.contexts.end() && next->context == context) here = &*next++;
         const auto cost_of_change = [&](int d) {
-            return std::uint64_t{tables().cost[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)]};
+            return std::uint64_t{all.cost[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)]};
         };
         const auto cost = [&](int d) {
             const auto to = static_cast<std::size_t>(expected + d);
@@ -179,14 +181,13 @@ Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows,
         }
         int chosen = 0; // among equally cheap ones the smaller in magnitude, then the negative one
         std::uint64_t cheapest = cost(0);
-        const auto& of_others = least_costs().of_changes[table == tables_of_changes[1]];
+        const auto& of_others = lower_bounds.of_changes[table == tables_of_changes[1]];
         const std::uint64_t least_of_tables = here != nullptr ? here->bound() : 0;
         for (int size = 1; size <= max_change && least_of_tables + of_others[static_cast<std::size_t>(size)] < cheapest;
              ++size)
             for (const int d : {-size, size}) {
                 if (expected + d < first_table(is_ordinary) || expected + d > last_table(is_ordinary)) continue;
-                if (tables().frequency[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)] == 0)
-                    continue;
+                if (all.frequency[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)] == 0) continue;
                 if (const std::uint64_t own = cost(d); own < cheapest) {
                     chosen = d;
                     cheapest = own;

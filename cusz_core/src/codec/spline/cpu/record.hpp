@@ -90,9 +90,8 @@ struct UnitModel {
 
 // Memory for payloads.
 struct UnitRoom {
-    Buffer entries, runs, units;
-    std::vector<std::uint16_t> extra;
-    std::size_t bytes() const { return entries.bytes() + runs.bytes() + units.bytes() + extra.capacity() * 2; }
+    Buffer entries, runs, units, extra;
+    std::size_t bytes() const { return entries.bytes() + runs.bytes() + units.bytes() + extra.bytes(); }
 };
 
 struct UnitPayload {

@@ -141,28 +141,48 @@ void quantise_class_of(const Lattice& lattice, const Quantiser<T>& q, const T* f
     quantise_rows_of<0>(from, q, end, tile, c);
 }
 
+// Copies the codes of a group to coding order.
+template <std::uint32_t length>
+[[gnu::always_inline]] inline void copy_codes(const TileForm::Run* run, const std::int32_t* code, std::uint32_t n,
+                                              std::int32_t* in_order) {
+    for (std::uint32_t done = 0; done < n; done += run->n, ++run) // the next run overwrites any excess
+        std::memcpy(in_order + done, code + run->byte, length * sizeof *code);
+}
+
 // Finds the symbols of a group's values that have a bit in `large`, in coding order, and lists what their extra bits
 // are made of.
 template <class T>
 [[gnu::noinline]] void list_large(const SplineTile<T>& tile, const TileForm::Group& group, std::uint32_t phase,
                                   std::uint64_t large, std::uint8_t* symbol, UnitRecord& record) {
-    const PointsOfGroup points(*tile.form, phase, group);
+    const TileForm& form = *tile.form;
+    const TileForm::Run* const run = form.runs[phase - 1].data() + group.first_run;
+    std::int32_t codes[2 * max_group_points];
+    if (form.n_active == 3)
+        copy_codes<4>(run, tile.code, group.n, codes);
+    else if (form.n_active == 2)
+        copy_codes<8>(run, tile.code, group.n, codes);
+    else
+        copy_codes<64>(run, tile.code, group.n, codes);
+    std::uint32_t extra[2 * max_group_points], n = 0;
+    std::uint64_t bits = 0;
     for (; large != 0; large &= large - 1) {
         const auto j = static_cast<std::uint32_t>(std::countr_zero(large));
-        const std::int32_t code = tile.code[points.byte(j)];
-        if (symbol[j] == v2::special) {
-            ++record.n_special;
-        } else if (symbol[j] == v2::verbatim) {
-            ++record.n_verbatim;
-            const std::uint64_t bits = tile.verbatim[static_cast<std::size_t>(code)];
-            record.extra.push_back(static_cast<std::uint32_t>(bits));
-            if (sizeof(T) == 8) record.extra.push_back(static_cast<std::uint32_t>(bits >> 32));
-        } else {
+        const std::int32_t code = codes[j];
+        if (symbol[j] < v2::special || symbol[j] > v2::verbatim) [[likely]] {
             symbol[j] = static_cast<std::uint8_t>(v2::symbol_of(code));
-            record.extra_bits += v2::meanings[symbol[j]].extra_bits;
-            record.extra.push_back(static_cast<std::uint32_t>(code));
+            bits += v2::meanings[symbol[j]].extra_bits;
+            extra[n++] = static_cast<std::uint32_t>(code);
+        } else if (symbol[j] == v2::special) {
+            ++record.n_special;
+        } else {
+            ++record.n_verbatim;
+            const std::uint64_t value = tile.verbatim[static_cast<std::size_t>(code)];
+            extra[n++] = static_cast<std::uint32_t>(value);
+            if (sizeof(T) == 8) extra[n++] = static_cast<std::uint32_t>(value >> 32);
         }
     }
+    record.extra_bits += bits;
+    record.extra.insert(record.extra.end(), extra, extra + n);
 }
 
 // Records a phase whose contexts and codes are known. Returns whether any code is not 0 or any value is missing.

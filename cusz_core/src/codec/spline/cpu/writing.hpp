@@ -14,34 +14,38 @@
 namespace cusz::cpu::CUSZ_ISA {
 
 // Writes extra bits, from the lowest up.
-class ExtraBits {
+class ExtraBitsWriter {
 public:
-    explicit ExtraBits(std::vector<std::uint16_t>& units) : units_(units) { units_.clear(); }
-    void put(std::uint32_t value, std::uint32_t bits) { // at most 32
+    // units: where to; with three more behind those that are filled.
+    explicit ExtraBitsWriter(std::uint16_t* units) : next_(units) {}
+    [[gnu::always_inline]] void put(std::uint32_t value, std::uint32_t bits) { // at most 32
         held_ |= (value & ((std::uint64_t{1} << bits) - 1)) << n_;
         n_ += bits;
-        for (; n_ >= 16; n_ -= 16, held_ >>= 16) units_.push_back(static_cast<std::uint16_t>(held_));
+        std::memcpy(next_, &held_, sizeof held_);
+        next_ += n_ / 16;
+        held_ >>= n_ / 16 * 16;
+        n_ %= 16;
     }
-    void finish() {
-        if (n_ > 0) units_.push_back(static_cast<std::uint16_t>(held_));
-    }
+    std::uint16_t* end() const { return next_ + (n_ > 0); }
 
 private:
-    std::vector<std::uint16_t>& units_;
-    std::uint64_t held_ = 0;
+    std::uint16_t* next_;
+    std::uint64_t held_ = 0; // n_ bits that are not yet a whole unit
     std::uint32_t n_ = 0;
 };
 
 // A value's entry (the escape for a code's symbol of frequency 0); puts its extra bits. next: what they are made of.
 template <std::uint32_t value_bits>
-std::uint16_t entry_of(std::uint32_t table, std::uint32_t symbol, const std::uint32_t*& next, ExtraBits& extra) {
-    if (symbol == v2::verbatim) {
-        for (std::uint32_t word = 0; word < value_bits / 32; ++word) extra.put(*next++, 32);
-    } else if (symbol != v2::special) {
+[[gnu::always_inline]] inline std::uint16_t entry_of(const UnitTables& tables, std::uint32_t table,
+                                                     std::uint32_t symbol, const std::uint32_t*& next,
+                                                     ExtraBitsWriter& extra) {
+    if (symbol < v2::special) [[likely]] {
         const std::uint32_t number = symbol < v2::first_bucket ? symbol - zero_symbol : *next++;
-        if (unit_tables().interval[table << 8 | symbol] >> 16 == 0) symbol = v2::escape;
-        const std::uint32_t bits = v2::meanings[symbol].extra_bits;
-        extra.put(number, bits);
+        if (tables.interval[table << 8 | symbol] >> 16 == 0) [[unlikely]]
+            symbol = v2::escape;
+        extra.put(number, v2::meanings[symbol].extra_bits);
+    } else if (symbol == v2::verbatim) {
+        for (std::uint32_t word = 0; word < value_bits / 32; ++word) extra.put(*next++, 32);
     }
     return static_cast<std::uint16_t>(table << 8 | symbol);
 }
@@ -64,7 +68,11 @@ UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::sp
             entry[j] = static_cast<std::uint16_t>(map[j].table << 8 | map[j].symbol);
         runs[n_runs++] = {0, static_cast<std::uint32_t>(map.size())};
     }
-    ExtraBits extra(room.extra);
+    const UnitTables& all_tables = unit_tables();
+    // A value has up to two words of extra bits: a code, or a verbatim value.
+    auto* const extra_units =
+        room.extra.template reserve<std::uint16_t>(2 * (std::size_t{record.n_values} + record.extra.size()) + 4);
+    ExtraBitsWriter extra(extra_units);
     const std::uint32_t* next = record.extra.data();
     for (const UnitRecord::Run& run : record.runs) {
         if (run.n == 0) continue;
@@ -91,19 +99,19 @@ UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::sp
             if (run.n - x < L::n) others &= (std::uint64_t{1} << (run.n - x)) - 1;
             for (; others != 0; others &= others - 1) {
                 const std::uint32_t j = x + static_cast<std::uint32_t>(std::countr_zero(others));
-                to[j] = entry_of<value_bits>(table_of[context[j]], symbol[j], next, extra);
+                to[j] = entry_of<value_bits>(all_tables, table_of[context[j]], symbol[j], next, extra);
             }
         }
     }
-    extra.finish();
     UnitPayload payload;
     while (payload.log2_lanes < v2::max_log2_lanes && record.n_values > 1024u << payload.log2_lanes)
         ++payload.log2_lanes;
     const std::uint32_t lanes = 1u << payload.log2_lanes;
-    const std::size_t most = of_map + record.used + 3 * max_lanes + 1, n_extra = room.extra.size();
+    const std::size_t most = of_map + record.used + 3 * max_lanes + 1,
+                      n_extra = static_cast<std::size_t>(extra.end() - extra_units);
     auto* const units = room.units.template reserve<std::uint16_t>(most + n_extra);
     std::uint16_t* begin = encode_unit(entry, runs, n_runs, lanes, units + most);
-    std::reverse_copy(room.extra.begin(), room.extra.end(), units + most);
+    std::reverse_copy(extra_units, extra_units + n_extra, units + most);
     if (!is_first) *--begin = static_cast<std::uint16_t>(record.live);
     payload.begin = begin;
     payload.n = static_cast<std::uint32_t>(units + most + n_extra - begin);
