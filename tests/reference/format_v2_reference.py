@@ -907,6 +907,9 @@ class RansWriter:
             list(zip(self.starts[tables, symbols].tolist(), self.frequencies[tables, symbols].tolist(), strict=True))
         )
 
+    def escaped(self, tables: Array, symbols: Array) -> Array:
+        return self.frequencies[tables, symbols] == 0
+
     def tile(self, tile: list[CodedPhase]) -> None:
         significant = self.model.significant
         for phase in tile:
@@ -922,7 +925,7 @@ class RansWriter:
                 )
             )
             tables = self.model.table_of[phase.context]
-            escaped = self.frequencies[tables, phase.symbol] == 0
+            escaped = self.escaped(tables, phase.symbol)
             self.put(tables, np.where(escaped, ESCAPE, phase.symbol))
             self.n_values += phase.symbol.size
             base = [meaning(symbol, 0)[0] for symbol in phase.symbol.tolist()]

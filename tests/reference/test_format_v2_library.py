@@ -306,6 +306,25 @@ def test_values_that_are_read(archive: bytes) -> None:
     assert cusz.decompress_box(archive, start, count).tobytes() == part.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize(("step", "share"), [(1e-5, 0.3), (1e-2, 0.3), (1e-2, 0.03)])  # of those that are escaped
+def test_any_code_may_be_escaped(step: float, share: float, dtype: np.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers escape codes without a symbol of their own; readers take any escape, of a code of 0, too."""
+    own = reference.RansWriter.escaped
+    random = np.random.default_rng(1)
+
+    def escaped(writer: reference.RansWriter, tables: NDArray, symbols: NDArray) -> NDArray:
+        more = (symbols < reference.ESCAPE) & (random.random(symbols.shape) < share)
+        return own(writer, tables, symbols) | (more & (writer.frequencies[tables, reference.ESCAPE] > 0))
+
+    monkeypatch.setattr(reference.RansWriter, "escaped", escaped)
+    x = strewn((9, 18, 34), dtype, [np.nan, 1e30, np.inf], 60)
+    archive = reference.encode(x, step)
+    wanted = reference.decode(archive)
+    assert wanted.tobytes() != x.tobytes()
+    assert cusz.decompress(archive).tobytes() == wanted.tobytes()
+
+
 def test_what_inspect_says(archive: bytes) -> None:
     info = cusz.inspect(archive)
     wanted = reference.decode(archive)

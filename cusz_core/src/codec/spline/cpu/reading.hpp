@@ -114,8 +114,8 @@ inline void limit_codes(const std::int32_t* code, std::uint32_t n, std::uint8_t*
 }
 
 // Finds the codes of a phase with large symbols, whose extra bits it reads. In `direct_in_order`, symbols of codes become
-// limited codes. is_dense: many are large, so all codes of the phase go to `code`; otherwise large ones are listed, as
-// missing values always are.
+// limited codes. is_dense: many are large, so all codes of the phase go to `code`; otherwise those that are not limited
+// codes are listed, as missing values always are.
 template <class T>
 [[gnu::noinline]] void read_large(SplineTile<T>& tile, std::uint32_t phase, bool is_dense,
                                   typename Traits<T>::Bits special, ExtraBitsReader& extra_of_unit) {
@@ -159,7 +159,7 @@ template <class T>
             const auto j = static_cast<std::uint32_t>(std::countr_zero(left));
             if (std::abs(codes[j]) > v2::max_code) corrupt_unit("a code beyond the limit");
             direct[j] = direct_of(codes[j]);
-            others.push_back({points.value(j), points.byte(j), codes[j], 0});
+            if (std::abs(codes[j]) > 64) others.push_back({points.value(j), points.byte(j), codes[j], 0});
         }
     }
     if (is_dense) copy_phase<false>(form, phase, tile.code, tile.code_in_order);
