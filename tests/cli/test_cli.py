@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import shutil
 import stat
@@ -292,6 +293,19 @@ def test_output_is_complete_or_absent(run, folder, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
     assert fails(run("compress", "x.npy", "--eb", "1e-3"), 1, "No space left on device")
     assert sorted(p.name for p in folder.iterdir()) == ["d.raw", "x.npy", "x.raw"]
+
+
+@pytest.mark.parametrize("name", ["y.npy", "y.raw"])
+def test_why_a_file_could_not_be_written_is_told(run, folder, name):
+    run("compress", "x.npy", "--eb", "1e-3")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (X.nbytes // 2, before[1]))
+    try:
+        said = run("decompress", "x.npy.cusz", "-o", name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert fails(said, 1, "File too large")
+    assert not (folder / name).exists()
 
 
 def test_output_has_ordinary_permissions(run, folder):

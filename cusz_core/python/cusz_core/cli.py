@@ -245,10 +245,9 @@ def _decompress(options: argparse.Namespace) -> int:
             field = codec.decompress(archive, **given, max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
     with new_file(output) as file:
-        if output.suffix == ".npy":
-            np.save(file, field)
-        else:
-            file.write(field.reshape(-1).data)
+        if output.suffix == ".npy":  # np.save does not say why it could not write
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(field))
+        file.write(field.reshape(-1).data)
     with told_beside(output):
         print(
             f"{output}: {dtype.name} {extents(level.shape)}, {size(size_of_level)}, "
