@@ -180,6 +180,7 @@ int32_t cusz_has_lossless(cusz_lossless stage) {
 }
 
 cusz_context* cusz_create(void) {
+    if (!prepare_to_throw()) return nullptr;
     try {
         return std::make_unique<cusz_context>().release();
     } catch (...) {

@@ -1,9 +1,12 @@
 #include "lossless.hpp"
 
+#include <new>
+
 #include "errors.hpp"
 
 #ifdef CUSZ_HAVE_ZSTD
 #include <zstd.h>
+#include <zstd_errors.h>
 #endif
 
 namespace cusz {
@@ -30,6 +33,7 @@ std::size_t zstd_unpacked_bytes(const void* data, std::size_t stored_bytes) {
 
 void zstd_unpack(const void* data, std::size_t stored_bytes, void* target, std::size_t bytes) {
     const std::size_t unpacked = ZSTD_decompress(target, bytes, data, stored_bytes);
+    if (ZSTD_getErrorCode(unpacked) == ZSTD_error_memory_allocation) throw std::bad_alloc();
     if (ZSTD_isError(unpacked)) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: zstd: ", ZSTD_getErrorName(unpacked));
     if (unpacked != bytes)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the zstd frame holds ", unpacked, " bytes, expected ", bytes);

@@ -13,7 +13,7 @@ void corrupt_unit(const char* what) { fail(CUSZ_ERROR_CORRUPT, "corrupt archive:
 UnitRecord::Phase UnitRecord::begin_phase(std::uint32_t row, std::uint32_t n_flags, std::uint32_t n_points) {
     const Phase phase{used, next_run(used + n_flags)};
     const std::size_t room = std::size_t{phase.values} + n_points + byte_room + v2::max_lanes;
-    if (context.size() < room) {
+    if (std::min(context.size(), symbol.size()) < room) { // they differ if memory ran out between the two
         const std::size_t larger = std::max(room, context.size() * 3 / 2);
         context.resize(larger);
         symbol.resize(larger);
