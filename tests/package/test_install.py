@@ -1,7 +1,10 @@
 """What is installed: the CMake package and its C example, the wheel's layout, and what the build refuses."""
 
+import json
 import os
+import platform
 import re
+import shlex
 import shutil
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -148,9 +151,26 @@ def test_the_library_exports_its_interface_only() -> None:
     assert exported == declared
 
 
-def test_fast_math_is_refused(tmp_path: Path) -> None:
-    said = configure(tmp_path, "-DCMAKE_CXX_FLAGS=-O2 -ffast-math", ok=False)
-    assert "cannot be built with '-ffast-math'" in said
+def test_flags_that_relax_arithmetic_have_no_effect(tmp_path: Path) -> None:
+    """Neither those of the environment nor those of a project that this one is a part of."""
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(host)\nadd_compile_options(-ffast-math)\n"
+        f'add_subdirectory("{ROOT}" cusz)\n'
+    )
+    relaxed = "-Ofast -funsafe-math-optimizations -ffinite-math-only -freciprocal-math -fno-signed-zeros"
+    options = [f"-DCMAKE_CXX_FLAGS={relaxed}", "-DCUSZ_USE_CUDA=OFF"]
+    output("cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build", *options)
+    compilers: set[tuple[str, ...]] = set()
+    for entry in json.loads((tmp_path / "build/compile_commands.json").read_text()):
+        command = shlex.split(entry["command"])
+        compilers.add((*command[: command.index("-o")], "-dM", "-E", "-x", "c++", "/dev/null"))
+    assert any("-mavx512f" in compiler for compiler in compilers) or platform.machine() != "x86_64"
+    for compiler in compilers:
+        assert "-ffast-math" in compiler
+        macros = output(*compiler)
+        assert "__FAST_MATH__" not in macros
+        assert "#define __FINITE_MATH_ONLY__ 0\n" in macros
+        assert "__GCC_IEC_559 " not in macros or "__GCC_IEC_559 2\n" in macros
 
 
 def test_a_cuda_that_is_too_old_is_refused(tmp_path: Path) -> None:
