@@ -153,17 +153,18 @@ def test_the_library_exports_its_interface_only() -> None:
 
 def test_flags_that_relax_arithmetic_have_no_effect(tmp_path: Path) -> None:
     """Neither those of the environment nor those of a project that this one is a part of. That project, which has no
-    build type, is not given one."""
+    build type, is not given one, and may have unity builds, which do not concern this one."""
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(host)\nadd_compile_options(-ffast-math)\n"
         f'add_subdirectory("{ROOT}" cusz)\n'
     )
     relaxed = "-Ofast -funsafe-math-optimizations -ffinite-math-only -freciprocal-math -fno-signed-zeros"
-    options = [f"-DCMAKE_CXX_FLAGS={relaxed}", "-DCUSZ_USE_CUDA=OFF"]
+    options = [f"-DCMAKE_CXX_FLAGS={relaxed}", "-DCUSZ_USE_CUDA=OFF", "-DCMAKE_UNITY_BUILD=ON"]
     output("cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build", *options)
     assert "\nCMAKE_BUILD_TYPE:STRING=\n" in (tmp_path / "build/CMakeCache.txt").read_text()
     compilers: set[tuple[str, ...]] = set()
     for entry in json.loads((tmp_path / "build/compile_commands.json").read_text()):
+        assert "Unity" not in entry["file"]
         command = shlex.split(entry["command"])
         compilers.add((*command[: command.index("-o")], "-dM", "-E", "-x", "c++", "/dev/null"))
     assert any("-mavx512f" in compiler for compiler in compilers) or platform.machine() != "x86_64"
