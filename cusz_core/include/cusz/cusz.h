@@ -293,8 +293,8 @@ CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, u
 
 /* The absolute bound in force for a relative one over a value range: rel * (max - min) in double precision, each
  * operation rounded to nearest, with halved operands and a doubled result if the difference overflows. It is 0, meaning
- * lossless, for a range of 0. Unless it is subnormal, it exceeds the exact product by at most two parts in 2^53, and
- * not at all if called with rel * (1 - 2^-51). */
+ * lossless, for a range of 0. Unless it or rel is subnormal, it exceeds the exact product by at most two parts in 2^53,
+ * and not at all if called with rel * (1 - 2^-51). */
 CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
 
 /* Compresses a field.
