@@ -151,7 +151,8 @@ def test_the_library_exports_its_interface_only() -> None:
     assert exported == declared
 
 
-def test_flags_that_relax_arithmetic_have_no_effect(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cxx", [cxx for cxx in ("c++", "clang++") if shutil.which(cxx)])
+def test_flags_that_relax_arithmetic_have_no_effect(cxx: str, tmp_path: Path) -> None:
     """Neither those of the environment nor those of a project that this one is a part of. That project, which has no
     build type, is not given one, and may have unity builds, which do not concern this one."""
     (tmp_path / "CMakeLists.txt").write_text(
@@ -160,6 +161,7 @@ def test_flags_that_relax_arithmetic_have_no_effect(tmp_path: Path) -> None:
     )
     relaxed = "-Ofast -funsafe-math-optimizations -ffinite-math-only -freciprocal-math -fno-signed-zeros"
     options = [f"-DCMAKE_CXX_FLAGS={relaxed}", "-DCUSZ_USE_CUDA=OFF", "-DCMAKE_UNITY_BUILD=ON"]
+    options.append(f"-DCMAKE_CXX_COMPILER={cxx}")
     output("cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build", *options)
     assert "\nCMAKE_BUILD_TYPE:STRING=\n" in (tmp_path / "build/CMakeCache.txt").read_text()
     compilers: set[tuple[str, ...]] = set()
