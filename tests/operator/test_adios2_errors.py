@@ -257,3 +257,18 @@ def test_nor_does_one_of_closing_what_is_listed(
     calls.restart(None)
     with pytest.raises(KeyError, match="own"):
         list(read(path))
+
+
+def test_an_adios2_with_another_mpi_than_mpi4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It would crash. A library in which MPI is not initialized stands in for its Python module."""
+    mpi = pytest.importorskip("mpi4py.MPI")
+    source, library = tmp_path / "other.c", tmp_path / "other.so"
+    source.write_text("int MPI_Initialized(int* flag) { *flag = 0; return 0; }\n", encoding="utf-8")
+    support.run(["cc", "-shared", "-fPIC", source, "-o", library])
+    monkeypatch.setattr(adios2, "is_built_with_mpi", True)
+    monkeypatch.setattr(adios2.bindings.adios2_bindings, "__file__", str(library))
+    said = r"mpi4py uses .*, and this adios2 another MPI: build mpi4py"
+    with pytest.raises(cusz_core.UnsupportedError, match=said):
+        cz.Writer(tmp_path / "run.bp", mpi.COMM_SELF, eb=1e-3)
+    with pytest.raises(cusz_core.UnsupportedError, match=said):
+        cz.Reader(tmp_path / "stream", mpi.COMM_SELF, engine="SST", parameters={"OpenTimeoutSecs": 1})

@@ -6,6 +6,7 @@ Every call to ADIOS2 is made within one of these functions, or its error is pass
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,26 @@ def import_adios2() -> Any:
             "install 2.11 or newer (the plugin alone works with 2.10, too)"
         )
     return adios2
+
+
+def require_mpi(adios2: Any) -> None:
+    """Refuses an ADIOS2 without MPI, or with another MPI than mpi4py's: its communicators would crash it."""
+    if not adios2.is_built_with_mpi:
+        raise UnsupportedError(
+            "this adios2 was built without MPI (as the one on PyPI is): run scripts/setup, which builds one with "
+            "it, or pass comm=None"
+        )
+    is_initialized = ctypes.c_int(1)
+    with contextlib.suppress(AttributeError):  # MPI is linked statically
+        library = ctypes.CDLL(adios2.bindings.adios2_bindings.__file__)  # finds functions in what ADIOS2 links to
+        library.MPI_Initialized(ctypes.byref(is_initialized))
+    if not is_initialized.value:
+        from mpi4py import MPI
+
+        raise UnsupportedError(
+            f"mpi4py uses {MPI.get_vendor()[0]}, and this adios2 another MPI: build mpi4py with that of adios2 "
+            "(MPICC=mpicc pip install --force-reinstall --no-cache-dir --no-binary mpi4py mpi4py)"
+        )
 
 
 def converted(error: Exception, what: str) -> CuszError:

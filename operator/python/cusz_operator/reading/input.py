@@ -31,6 +31,7 @@ from ..adios2_calls import (
     counts_of_blocks,
     extents_of,
     import_adios2,
+    require_mpi,
 )
 from ..plugin import Plugin
 from ..ranks import Caught, Ranks, first_told
@@ -103,6 +104,8 @@ class Input:
         self._adios2 = adios2 = import_adios2()
         together = [] if comm is None or not self.is_stream else [comm]
         self._comm = comm if together and comm.size > 1 else None  # of ranks that have not left the stream
+        if together:
+            require_mpi(adios2)
         with self._calling("begin to read"):
             self._adios = adios2.Adios(comm=comm) if together else adios2.Adios()
         self._engine_name = engine or ("BP5" if (Path(path) / "mmd.0").exists() else "BP4")

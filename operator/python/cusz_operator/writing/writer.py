@@ -20,7 +20,7 @@ from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, Mode
 
-from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
+from ..adios2_calls import calling_adios2, close_after, converted, import_adios2, require_mpi
 from ..plugin import plugin_path
 from ..ranks import Caught, Ranks
 from ..reading import datafiles
@@ -139,7 +139,8 @@ class Writer:
 
         Raises:
             ParameterError: a value out of its legal range, a path that cannot be written to, or ranks that disagree.
-            UnsupportedError: an engine other than these three, `asynchronous` with BP4, or an ADIOS2 without MPI.
+            UnsupportedError: an engine other than these three, `asynchronous` with BP4, or an ADIOS2 without MPI or
+                with another one than mpi4py's.
             PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
             CuszError: ADIOS2 cannot open the file.
         """
@@ -188,11 +189,8 @@ class Writer:
         """
         appends, has_statistics = False, None
         adios2 = import_adios2()
-        if self._ranks.comm is not None and not adios2.is_built_with_mpi:
-            raise UnsupportedError(
-                "this adios2 was built without MPI (as the one on PyPI is): run scripts/setup, which builds one with "
-                "it, or pass comm=None"
-            )
+        if self._ranks.comm is not None:
+            require_mpi(adios2)
         if self._ranks.rank == 0:
             require_path(self._path, self._engine, append)
             folder = Path(self._path)
