@@ -268,6 +268,7 @@ class Ranks:
             if time.monotonic() > give_up:
                 message = f"{where}: rank {self.rank}: {error}. ADIOS2 left other ranks waiting: the job is aborted."
                 print(f"cusz_operator: {message}", file=sys.stderr, flush=True)
+                time.sleep(1)  # MPICH's mpirun may drop what was printed just before
                 self.comm.Abort(1)
             time.sleep(0.01)
         agreeing.Wait()
