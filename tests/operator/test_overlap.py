@@ -259,12 +259,19 @@ def test_the_stream_that_was_current_at_put_is_waited_for(
         assert not support.violations(X, run[0].read("D"), 1e-3)
 
 
+#: Prints the library of MPI, which the library of `of_first_thread` calls. mpi4py alone would keep MPICH to itself.
+LIBRARY_OF_MPI = """
+import mpi4py.MPI
+print(next(line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line))
+"""
+
+
 @pytest.fixture(scope="module")
-def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def of_first_thread(python: Callable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which a process is aborted if any thread but its first one calls MPI."""
     source = Path(__file__).parent / "programs" / "thread.c"
     library = support.library_of(source, tmp_path_factory.mktemp("thread"))
-    return {"LD_PRELOAD": str(library), "CALLS": "1"}
+    return {"LD_PRELOAD": f"{library}:{python(LIBRARY_OF_MPI).stdout.strip()}", "CALLS": "1"}
 
 
 @pytest.mark.full
