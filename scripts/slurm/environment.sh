@@ -6,7 +6,7 @@
 # module purge
 # module load gcc openmpi                 # the ones that scripts/setup was run with
 CUSZ_LAUNCH=${CUSZ_LAUNCH:-srun}          # or mpirun
-CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list` that the MPI was built with; Open MPI: pmix
+CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list`: pmix for Open MPI, pmi2 for MPICH
 
 # ---- no need to change anything below
 
