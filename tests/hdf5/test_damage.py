@@ -17,7 +17,7 @@ from support import F32, F64
 
 SHAPE = (24, 32, 40)
 X = support.smooth(SHAPE, F32)
-REFUSED = "filter returned failure during read"  # HDF5 2 lets a filter say no more; test_tools.py checks HDF5 1.10
+REFUSED = r"filter returned failure during read|\(cusz: "  # HDF5 2 lets a filter say no more; test_tools.py checks 1.10
 
 
 def read(path: Path, chunk: bytes) -> np.ndarray:

@@ -236,10 +236,23 @@ def test_other_datasets_have_no_parameters(tmp_path: Path) -> None:
             Cusz.of(dataset)
 
 
-def test_h5py_searches_the_folder_once_and_after_those_of_the_user() -> None:
-    folders = [h5py.h5pl.get(i) for i in range(h5py.h5pl.size())]
-    assert folders.count(bytes(plugin_path())) == 1
-    assert folders[-1] == bytes(plugin_path())
+SEARCHED = """
+import importlib, os, h5py, cusz_core.hdf5
+importlib.reload(cusz_core.hdf5)
+print(*(os.fsdecode(h5py.h5pl.get(i)) for i in range(h5py.h5pl.size())), sep=":")
+print(os.environ["HDF5_PLUGIN_PATH"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("{there}", "{there}:{ours}"), ("{there}:/nowhere:{there}", "{there}:{ours}:/nowhere:{there}")],
+)
+def test_the_folder_is_searched_once_and_after_those_of_the_user(tmp_path: Path, before: str, after: str) -> None:
+    """But before one that does not exist, behind which HDF5 1.12 (h5py 3.8 and 3.9) finds nothing."""
+    found = support.printed(SEARCHED, HDF5_PLUGIN_PATH=before.format(there=tmp_path))
+    wanted = after.format(there=tmp_path, ours=plugin_path())
+    assert found.splitlines() == [wanted, wanted]
 
 
 WRITE = """

@@ -16,7 +16,7 @@ import importlib.util
 import os
 import platform
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -142,15 +142,20 @@ def _choices(key: str) -> tuple[str, ...]:
 
 
 def _tell_h5py() -> None:
-    """If h5py is installed, makes it accept `compression=Cusz(...)`, and its HDF5 also search the filter's folder,
-    after those of HDF5_PLUGIN_PATH."""
+    """If h5py is installed, makes it accept `compression=Cusz(...)`, and its HDF5 also search the filter's folder."""
     try:
         import h5py
     except ImportError:
         return
     h5py.filters.FilterRefBase.register(Cusz)
     folder = bytes(plugin_path())
-    if folder not in (h5py.h5pl.get(i) for i in range(h5py.h5pl.size())):
+    searched = [h5py.h5pl.get(i) for i in range(h5py.h5pl.size())]
+    if folder in searched:
+        return
+    place = _place_among(searched)
+    if place < len(searched):
+        h5py.h5pl.insert(folder, place)
+    else:  # HDF5 inserts nothing behind the last one
         h5py.h5pl.append(folder)
 
 
@@ -164,7 +169,15 @@ def _tell_children() -> None:
         ours = str(plugin_path())
     except UnsupportedError:  # reported when the filter is used
         return
-    os.environ[_SEARCH_VARIABLE] = os.pathsep.join([*(folder for folder in folders if folder not in ("", ours)), ours])
+    folders = [folder for folder in folders if folder not in ("", ours)]
+    folders.insert(_place_among(folders), ours)
+    os.environ[_SEARCH_VARIABLE] = os.pathsep.join(folders)
+
+
+def _place_among(folders: Sequence[str | bytes]) -> int:
+    """Where the filter's folder belongs: last, but before any that does not exist, because HDF5 1.12 searches none
+    behind it."""
+    return next((i for i, folder in enumerate(folders) if not os.path.isdir(folder)), len(folders))
 
 
 def _of_netcdf4() -> list[str]:
