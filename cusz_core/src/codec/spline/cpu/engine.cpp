@@ -69,8 +69,8 @@ public:
         f32_.release_scratch();
         f64_.release_scratch();
         sample_.release();
-        lorenzo_f32_ = {};
-        lorenzo_f64_ = {};
+        lorenzo_f32_ = std::vector<Tile<float>>();
+        lorenzo_f64_ = std::vector<Tile<double>>();
     }
 
 private:
