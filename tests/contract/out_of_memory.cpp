@@ -185,6 +185,8 @@ Case make(std::vector<std::uint64_t> shape, std::int32_t mode, cusz_predictor pr
     demand(cusz_decompress(context, c.archive.data(), size, CUSZ_BACKEND_CPU, threads, c.decoded.data(),
                            c.values * sizeof(float)) == CUSZ_OK,
            cusz_last_error(context));
+    cusz_release_scratch(context);
+    demand(cusz_scratch_bytes(context) == 0, "scratch memory is given back");
     cusz_destroy(context);
     return c;
 }
