@@ -1,5 +1,5 @@
-"""predictor="auto" takes the spline codec where its archive is shorter. With "auto" and "spline" alike, the field
-decides how the spline codec interpolates."""
+"""predictor="auto" takes the spline codec where that saves more than a hundredth. With "auto" and "spline" alike, the
+field decides how the spline codec interpolates."""
 
 from __future__ import annotations
 
@@ -54,6 +54,29 @@ def test_the_shorter_one_is_taken(share: float, shape: tuple[int, ...], dtype: n
         support.check_contract(x, eb, mode)
         lengths = {predictor: len(compressed(x, eb, mode, predictor)) for predictor in ("lorenzo", "spline", "auto")}
         assert lengths["auto"] <= 1.02 * min(lengths.values())
+
+
+SAVED = [  # shape, share of noise, bound, whether the spline codec saves more than a hundredth; it saves 0.3 to 2.5%
+    ((4000,), 1 / 2, 1e-4, False),
+    ((60, 60), 1 / 1024, 1e-4, False),
+    ((15, 16, 17), 1 / 8, 1e-4, False),
+    ((300_000,), 1 / 8, 1e-5, False),
+    ((60, 70, 80), 1 / 2, 1e-5, False),
+    ((60, 70, 80), 2**-12, 1e-5, False),
+    ((300_000,), 1 / 8, 1e-4, True),
+    ((300, 400), 1 / 2, 1e-4, True),
+    ((60, 70, 80), 1 / 4, 1e-5, True),
+]
+
+
+@pytest.mark.parametrize(("shape", "share", "eb", "saves"), SAVED, ids=str)
+def test_less_than_a_hundredth_is_not_worth_it(shape: tuple[int, ...], share: float, eb: float, saves: bool) -> None:
+    """Lorenzo is several times faster."""
+    x = ((1 - share) * waves(shape, F64) + share * noise(shape, F64)).astype(F32)
+    lorenzo, spline, auto = (compressed(x, eb, "rel", predictor) for predictor in ("lorenzo", "spline", "auto"))
+    assert len(spline) < len(lorenzo)
+    assert (len(spline) <= 0.99 * len(lorenzo)) == saves
+    assert auto == (spline if saves else lorenzo)
 
 
 @pytest.mark.parametrize("shape", [(300, 250), (45, 45, 45), (24, 24, 24), (3, 40, 50, 60)], ids=str)

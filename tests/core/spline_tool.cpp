@@ -5,6 +5,7 @@
 //            bound in force; FILL: bits, or "none"
 //   decompress TYPE THREADS [START COUNT]...   an archive to the field, or to a box of it
 //   passes   like compress, but prints how many values were predicted, and how many more to choose a model
+//   estimate   like compress, but prints how many bytes the units would take, estimated closely
 //   choose   like compress, but prints the curve, the bounds and the axes that replace a CURVE above 3
 #include <algorithm>
 #include <bit>
@@ -88,11 +89,16 @@ int run(const std::string& what, Arguments arguments) {
         const BoxReader read = [&](std::vector<TileBox>&) { return field.data(); };
         Buffer memory;
         cpu::SampleBoxes boxes(front.layout);
-        const T* const sample = boxes.read(engine, front, read, memory);
-        how = cpu::Chooser<T>(engine, front, boxes, sample, 1).choose(std::uint64_t{1} << 62).how;
+        const auto [sample, costs] = boxes.pick(engine, front, boxes.read<T>(read, memory).data());
+        how = cpu::Chooser<T>(engine, front, boxes, sample.data(), costs, 1).choose(std::uint64_t{1} << 62).how;
     }
     if (what == "choose") {
         std::printf("%u %u %u %u %u\n", how.curve, how.bounds, how.axes[0], how.axes[1], how.axes[2]);
+        return 0;
+    }
+    if (what == "estimate") {
+        const std::uint64_t bits = engine.estimate(front, how, field.data(), 1, 0, threads, true).bits;
+        std::printf("%llu\n", static_cast<unsigned long long>(bits / 8));
         return 0;
     }
     const auto n = engine.compress(front, how, field.data(), threads, archive.data(), archive.size());

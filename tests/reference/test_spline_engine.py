@@ -196,6 +196,21 @@ def test_values_are_predicted_once(shape: tuple[int, ...], again: float, codec: 
     assert (int(found[1]) > 0) == (again > 0)
 
 
+@pytest.mark.parametrize("shape", [(50_000,), (200, 250), (40, 41, 42)], ids=str)
+@pytest.mark.parametrize(("share", "eb"), [(0.0, 1e-3), (0.1, 1e-3), (1.0, 1e-2), (1.0, 1e-4)], ids=str)
+def test_how_long_an_archive_will_be(
+    shape: tuple[int, ...], share: float, eb: float, dtype: np.dtype, codec: Codec
+) -> None:
+    """Within a hundredth, but for the front, the map and each unit's own bytes."""
+    noise = support.integers(math.prod(shape), 0, 2**16).reshape(shape) / 2**16
+    x = ((1 - share) * smooth(shape, F64) + share * noise).astype(dtype)
+    e = float(v1.largest_bound(eb, v1.type_of(dtype)))
+    plan = [0, "none", 1, 0, 15, 15, 15, 1, *x.shape]
+    estimate = int(codec.run(x.tobytes(), "estimate", f"f{8 * x.itemsize}", repr(eb), repr(e), *plan))
+    length = len(codec.encode(x, eb, curve=1))
+    assert 0.99 * estimate < length < 1.01 * estimate + 300
+
+
 CHOOSE = 9
 
 

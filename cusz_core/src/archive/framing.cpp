@@ -182,7 +182,8 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
     Coding coding = given;
     const std::uint64_t less_than_raw = layout.bytes() + raw_header_bytes - 1;
     std::uint64_t most = less_than_raw, enough = 0;
-    const Codec* shortest = nullptr; // whose archive of `most` + 1 bytes is taken if no other is shorter
+    const Codec* first = nullptr; // whose archive is taken if none that is made faster is about as short
+    std::size_t first_bytes = 0;
     std::byte* kept = nullptr;
     if (coding.eb > 0 && layout.values > 0)
         for (const Codec* codec : codecs_for(coding.predictor)) {
@@ -190,18 +191,18 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
             const auto bytes = write_as(*codec, workers, layout, coding, field, archive, room, enough);
             if (!bytes || *bytes > most) continue;
             if (*bytes <= enough) return *bytes;
-            shortest = codec;
-            most = *bytes - 1;
+            first = codec;
+            first_bytes = *bytes;
+            most = std::min(less_than_raw, as_good_as(*bytes));
             if (archive.on_device()) continue; // to make it again takes less time than to copy it twice
             kept = workers.scratch.kept.reserve<std::byte>(*bytes);
             std::memcpy(kept, archive.pointer, *bytes);
         }
-    if (shortest == nullptr) return write_raw(workers, layout, field, archive);
-    const auto bytes = static_cast<std::size_t>(most) + 1;
+    if (first == nullptr) return write_raw(workers, layout, field, archive);
     if (archive.on_device())
-        return write_as(*shortest, workers, layout, coding, field, archive, bytes, enough).value_or(bytes);
-    std::memcpy(archive.pointer, kept, bytes);
-    return bytes;
+        return write_as(*first, workers, layout, coding, field, archive, first_bytes, enough).value_or(first_bytes);
+    std::memcpy(archive.pointer, kept, first_bytes);
+    return first_bytes;
 }
 
 void read_archive(const Workers& workers, const Frame& frame, const Source& stored, const Target& field) {

@@ -69,11 +69,11 @@ struct Occurring {
         const LeastCosts& least = least_costs();
         return n * least.of_ideal[ideal] + missing[0] * least.of_missing[0] + missing[1] * least.of_missing[1];
     }
-    std::uint64_t least() const {
-        if (context % n_places < n_ordinary_places) return cost(ideal);
-        std::uint64_t cheapest = cost(n_size_tables);
-        for (std::size_t table = n_size_tables + 1; table < n_tables; ++table)
-            cheapest = std::min(cheapest, cost(table));
+    std::uint32_t best() const {
+        if (context % n_places < n_ordinary_places) return ideal;
+        std::uint32_t cheapest = n_size_tables;
+        for (std::uint32_t table = n_size_tables + 1; table < n_tables; ++table)
+            if (cost(table) < cost(cheapest)) cheapest = table;
         return cheapest;
     }
 };
@@ -134,16 +134,20 @@ Model model_of_preset(std::uint32_t axes, std::uint32_t preset) {
     return {preset, false, tables().table_of[axes - 1][preset], tables().group_of[axes - 1][preset]};
 }
 
-std::uint64_t bits_with_map(const Counts& counts) {
+Fit best_fit(const Counts& counts) {
     const Costs costs(counts);
-    std::uint64_t sum = 0;
-    for (const Occurring& c : costs.contexts) sum += c.least();
+    Fit fit;
+    for (const Occurring& c : costs.contexts) {
+        const std::uint32_t table = c.best();
+        fit.model.table[c.context] = static_cast<std::uint8_t>(table);
+        fit.values += c.cost(table);
+    }
     for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
         std::uint64_t least = costs.group(c, 0);
         for (std::size_t j = 1; j < 64; ++j) least = std::min(least, costs.group(c, j));
-        sum += least;
+        fit.groups += least;
     }
-    return sum / 256;
+    return fit;
 }
 
 Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows, ModelCost* cost_of_it,

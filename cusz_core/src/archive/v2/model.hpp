@@ -29,8 +29,13 @@ struct Counts {
 
     void add(const Counts& other);
 };
-// The bits that the counted values and groups take with well-fitting tables, without extra bits and the map itself.
-std::uint64_t bits_with_map(const Counts& counts);
+// The model that a map would give if it cost nothing, and what the counted values and groups take with it, in 1/256
+// bits, without extra bits.
+struct Fit {
+    Model model;
+    std::uint64_t values = 0, groups = 0;
+};
+Fit best_fit(const Counts& counts);
 // A map is tried from this number of counted values on: sooner if some have missing neighbours, which presets suit less.
 inline constexpr std::uint64_t map_from = 1u << 13, map_from_with_missing = 1u << 10;
 

@@ -7,8 +7,10 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "codec/codec.hpp"
 #include "codec/data.hpp"
 #include "codec/lorenzo/cpu/estimate.hpp"
 #include "codec/lorenzo/sample.hpp"
@@ -62,39 +64,62 @@ public:
     bool are_whole(const Layout& field) const { return number_ == 1 && values() == field.values; }
     std::uint64_t values() const { return edge_[0] * edge_[1] * edge_[2] * edge_[3]; } // of one box
     std::uint64_t number() const { return number_; }
+    // Whether boxes all over the field are so much alike, and so large, that what holds for them holds for the field.
+    bool stand_for_field() const { return are_alike_ && values() >= max_box_values / 4; }
     Layout layout(cusz_dtype dtype) const {
         const std::uint64_t shape[] = {edge_[3], edge_[2], edge_[1], edge_[0]};
         return {dtype, 4, shape};
     }
-    // Returns the values of the boxes, one box after another. front: the field's.
+    // The values of the candidates, one box after another.
     template <class T>
-    const T* read(const FieldCoder<T>& engine, v2::Front front, const BoxReader& read, Buffer& memory) {
+    std::span<T> read(const BoxReader& read, Buffer& memory) {
         const T* const given = static_cast<const T*>(read(boxes_));
-        T* const all = memory.reserve<T>(static_cast<std::size_t>(candidates_ * values()) + lane_room);
+        const auto n = static_cast<std::size_t>(candidates_ * values());
+        T* const all = memory.reserve<T>(n + lane_room);
         for (std::uint64_t j = 0; j < candidates_; ++j)
             gather_box(given + boxes_[j].offset, edge_, boxes_[j].stride, all + j * values());
-        if (candidates_ == number_) return all;
+        return {all, n};
+    }
+    // Picks the boxes from them. Returns their values, and their costs by axis. front: the field's.
+    template <class T>
+    std::pair<std::span<const T>, CostsByAxis> pick(const FieldCoder<T>& engine, v2::Front front, T* all) {
         front.layout = layout(front.layout.dtype);
+        std::vector<CostsByAxis> by_axis;
         std::vector<std::uint64_t> costs;
         for (std::uint64_t j = 0; j < candidates_; ++j) {
+            by_axis.push_back(engine.curve_costs(front, all + j * values()));
             CurveCosts sum;
-            for (const CurveCosts& of : engine.curve_costs(front, all + j * values(), 1)) sum.add(of);
+            for (const CurveCosts& of : by_axis.back()) sum.add(of);
             costs.push_back(sum.least());
         }
-        return typical_of(all, costs);
+        const std::vector<std::uint64_t> chosen = typical_of(costs);
+        number_ = chosen.size();
+        T* const boxes = all + chosen[0] * values();
+        CostsByAxis sum;
+        for (std::uint64_t k = 0; k < number_; ++k) {
+            for (std::size_t a = 0; a < 4; ++a) sum[a].add(by_axis[chosen[k]][a]);
+            if (chosen[k] != chosen[0] + k) std::copy_n(all + chosen[k] * values(), values(), boxes + k * values());
+        }
+        return {{boxes, static_cast<std::size_t>(number_ * values())}, sum};
     }
 
 private:
-    // The box with costs closest to the mean of all candidates, or, if some are far from it, the two whose mean is.
-    template <class T>
-    const T* typical_of(T* all, const std::vector<std::uint64_t>& costs) {
+    // All boxes; or, of several that one is to be picked from, the one with costs closest to their mean, or, if some are
+    // far from it, the two whose mean is.
+    std::vector<std::uint64_t> typical_of(const std::vector<std::uint64_t>& costs) {
         const std::uint64_t n = costs.size(), sum = std::accumulate(costs.begin(), costs.end(), std::uint64_t{0});
         const auto apart = [=](std::uint64_t cost, std::uint64_t of_boxes = 1) { // times n
             return cost * n > sum * of_boxes ? cost * n - sum * of_boxes : sum * of_boxes - cost * n;
         };
         const auto [nearest, farthest] =
             std::ranges::minmax_element(costs, {}, [&](std::uint64_t cost) { return apart(cost); });
-        if (apart(*farthest) <= sum / 2) return all + static_cast<std::uint64_t>(nearest - costs.begin()) * values();
+        are_alike_ = n > 1 && apart(*farthest) <= sum / 16;
+        if (n == number_) {
+            std::vector<std::uint64_t> all(n);
+            std::iota(all.begin(), all.end(), std::uint64_t{0});
+            return all;
+        }
+        if (apart(*farthest) <= sum / 2) return {static_cast<std::uint64_t>(nearest - costs.begin())};
         // Of four boxes, the other two are equally far from the mean: the two that differ more are taken.
         struct Pair {
             std::uint64_t apart, alike, first, second;
@@ -106,13 +131,12 @@ private:
                 const auto [less, more] = std::minmax(costs[i], costs[j]);
                 best = std::min(best, Pair{apart(less + more, 2), sum - (more - less), i, j});
             }
-        number_ = 2;
-        std::copy_n(all + best.first * values(), values(), all);
-        return std::copy_n(all + best.second * values(), values(), all + values()) - number_ * values();
+        return {best.first, best.second};
     }
 
     Extents extent_{}, edge_{1, 1, 1, 1};
     std::uint64_t number_ = 1, candidates_ = 1;
+    bool are_alike_ = false;
     std::vector<TileBox> boxes_;
 };
 
@@ -126,13 +150,14 @@ struct Choice {
 template <class T>
 class Chooser {
 public:
-    // threads: at most one for each box.
-    Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample, int threads)
+    // sample, costs: of the boxes. threads: at most one for each box.
+    Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample,
+            const CostsByAxis& costs, int threads)
         : engine_(engine), values_(front.layout.values), boxes_(boxes), sample_(sample), threads_(threads),
-          of_box_(front), is_small_(values_ < max_box_values), is_whole_(boxes.are_whole(front.layout)) {
+          of_box_(front), is_small_(values_ < max_box_values), is_whole_(boxes.are_whole(front.layout)),
+          by_axis_(costs) {
         of_box_.layout = boxes.layout(front.layout.dtype);
         engine_.forget();
-        by_axis_ = engine_.curve_costs(of_box_, sample, boxes.number());
         for (const CurveCosts& of : by_axis_) costs_.add(of);
         is_linear_ = costs_.linear < costs_.cubic;
         // If linear is not best for a small field, six points and codes nearly always are, and they do not take long
@@ -149,11 +174,20 @@ public:
         const std::uint64_t of_units = scaled(of_best_.bits / 8, values_, boxes_.number() * boxes_.values());
         return {best_, of_head + of_units + (is_small_ ? of_best_.map_bits / 8 : std::min(of_map, of_units / 4))};
     }
-    // How many 32nds of an archive's length its estimate may be: boxes have more borders than the field, where points
-    // lack some of the neighbours from which they are predicted. What smooth fields gain by curves is lost there.
-    std::uint64_t doubt() const {
+    // Whether the archive is worth making, next to another codec's of `others` bytes as estimated from the same boxes.
+    // That takes a closer look than finding the best interpolation. Where boxes are alike, it is right to half a
+    // hundredth, and Lorenzo's estimate is up to a hundredth too high. One box alone is not that typical.
+    bool saves_enough(std::uint64_t others) {
+        of_best_ = engine_.estimate(of_box_, best_, sample_, boxes_.number(), 0, threads_, true);
+        return chosen().bytes < (boxes_.number() > 1 ? others / 64 * 63 : others);
+    }
+    // The highest estimate with which the archive is made, next to another codec's of `others` bytes. Boxes of large
+    // fields have more borders than the field, where points lack some of the neighbours from which they are predicted.
+    // What smooth fields gain by curves is lost there.
+    std::uint64_t most(std::uint64_t others) const {
+        if (is_small_) return worthwhile(others);
         const bool is_smooth = costs_.linear > costs_.cubic + costs_.points * CurveCosts::of_bit;
-        return is_small_ ? 32 : is_smooth ? 64 : 34;
+        return others / 32 * (is_smooth ? 64 : 34) + others % 32;
     }
     // most: a longer archive is not used, so nothing is tried if the estimate is far above this.
     Choice choose(std::uint64_t most) {

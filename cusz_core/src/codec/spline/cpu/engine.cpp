@@ -16,13 +16,9 @@ namespace cusz::cpu {
 
 namespace {
 
-// How many values, from the first on, have the same bits as the first.
 template <class T>
-std::uint64_t n_same(const T* field, std::uint64_t n) {
-    const auto first = bits_of(field[0]);
-    std::uint64_t same = 1;
-    while (same < n && bits_of(field[same]) == first) ++same;
-    return same;
+bool all_same(std::span<const T> values) {
+    return std::ranges::all_of(values, [first = bits_of(values[0])](T value) { return bits_of(value) == first; });
 }
 
 constexpr std::size_t max_constant_bytes = v2::max_front_bytes + 4 + 8; // of the archive of a constant field
@@ -81,33 +77,39 @@ private:
         v2::Front front = spline::front_of(layout, coding, v2::Kind::spline);
         front.e = coding.step / 2;
         SampleBoxes boxes(layout);
-        const T* const sample = boxes.read(engine, front, read, sample_);
+        const std::span<T> candidates = boxes.read<T>(read, sample_);
         const bool is_settled = coding.predictor != CUSZ_PREDICTOR_AUTO, is_whole = boxes.are_whole(layout);
-        if (n_same(sample, boxes.number() * boxes.values()) == boxes.number() * boxes.values())
-            return is_settled || is_whole ? any_length : max_constant_bytes;
+        const std::uint64_t if_constant = is_settled || is_whole ? any_length : max_constant_bytes;
+        if (all_same<T>(candidates)) return if_constant;
+        const auto [sample, costs] = boxes.pick(engine, front, candidates.data());
+        if (all_same(sample)) return if_constant;
         std::uint64_t others = any_length / 64;
         const int n_threads = static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), boxes.number()));
-        Chooser<T> chooser(engine, front, boxes, sample, n_threads);
+        Chooser<T> chooser(engine, front, boxes, sample.data(), costs, n_threads);
         if (!is_settled) {
             const std::uint64_t own = chooser.chosen().bytes;
-            others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample, boxes.number(),
-                                             is_whole ? own : own + own / 4, n_threads, tiles);
+            others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample.data(), boxes.number(),
+                                             is_whole ? as_good_as(own) : own + own / 4, n_threads, tiles);
         }
-        const std::uint64_t most = others / 32 * chooser.doubt() + others % 32;
+        const std::uint64_t enough = worthwhile(others), most = chooser.most(others);
         const Choice choice = chooser.choose(most);
         coding.interpolation = choice.how;
         if (choice.bytes >= most) return std::nullopt;
         if (is_settled) return any_length;
-        if (choice.bytes >= others || coding.lossless != CUSZ_LOSSLESS_NONE)
-            return 0; // estimates are without that stage
-        return is_whole ? any_length : others;
+        if (coding.lossless != CUSZ_LOSSLESS_NONE) return 0; // estimates are without that stage
+        if (is_whole) return any_length;
+        if (choice.bytes >= others) {
+            if (!boxes.stand_for_field()) return 0;
+            if (!chooser.saves_enough(others)) return std::nullopt;
+        }
+        return enough;
     }
 
     template <class T>
     static std::optional<std::size_t> encode_as(FieldCoder<T>& engine, const Layout& layout, const Coding& coding,
                                                 const T* field, int threads, std::byte* target,
                                                 std::uint64_t capacity) {
-        if (n_same(field, layout.values) == layout.values) {
+        if (all_same(std::span(field, static_cast<std::size_t>(layout.values)))) {
             const auto first = bits_of(field[0]);
             const v2::Front front = spline::front_of(layout, coding, v2::Kind::constant);
             std::byte bytes[max_constant_bytes];

@@ -425,8 +425,9 @@ void FieldCoder<T>::release_scratch() {
 template <class T>
 typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front, const Interpolation& how,
                                                          const T* fields, std::uint64_t n, std::uint64_t of_small,
-                                                         int threads) {
+                                                         int threads, bool closely) {
     make_workers(threads);
+    if (closely) records_.resize(std::max<std::size_t>(records_.size(), n));
     const Field coded(front, how, fields + n * front.layout.values);
     const Pyramid& pyramid = coded.pyramid;
     const bool is_one_unit = front.layout.values <= v2::max_values_of_small_lattices;
@@ -434,7 +435,7 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
     std::atomic<std::uint64_t> bits = 0;
     parallel_counts(threads, n, [&](std::uint64_t j, int thread, v2::Counts& counted) {
         UnitWorker<T>& own = worker(thread);
-        UnitRecord& record = own.record;
+        UnitRecord& record = closely ? records_[j] : own.record;
         const T* const field = fields + j * front.layout.values;
         own.box.make(coded.sizes, bits_of(field[0]), coded.coder.quantiser[0].special);
         record.clear();
@@ -452,7 +453,10 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
     });
     Estimate estimate{.bits = bits, .finest = pyramid.lattices[0]};
     if (of_small == 0) {
-        estimate.bits += v2::bits_with_map(*counts_);
+        const v2::Fit fit = v2::best_fit(*counts_);
+        std::uint64_t cost = closely ? 0 : fit.values;
+        for (std::uint64_t j = 0; closely && j < n; ++j) cost += records_[j].cost(fit.model);
+        estimate.bits += (cost + fit.groups) / 256;
     } else {
         v2::ModelCost cost;
         const std::uint32_t n_axes = pyramid.lattices[0].n_active;
@@ -464,16 +468,10 @@ typename FieldCoder<T>::Estimate FieldCoder<T>::estimate(const v2::Front& front,
 }
 
 template <class T>
-CostsByAxis FieldCoder<T>::curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const {
-    const Extents extent = extents_of(front.layout.ndim, front.layout.shape.data());
-    const T inv = quantiser_of(static_cast<T>(front.e), 1).inv;
-    CostsByAxis sum;
-    for (std::uint64_t j = 0; j < n; ++j) {
-        const CostsByAxis costs = kernels(front.layout.values <= v2::max_values_of_small_lattices)
-                                      .curve_costs(fields + j * front.layout.values, extent, inv);
-        for (std::size_t a = 0; a < 4; ++a) sum[a].add(costs[a]);
-    }
-    return sum;
+CostsByAxis FieldCoder<T>::curve_costs(const v2::Front& front, const T* field) const {
+    return kernels(front.layout.values <= v2::max_values_of_small_lattices)
+        .curve_costs(field, extents_of(front.layout.ndim, front.layout.shape.data()),
+                     quantiser_of(static_cast<T>(front.e), 1).inv);
 }
 
 template <class T>

@@ -69,11 +69,12 @@ public:
         Lattice finest{};
     };
     // Estimates n fields, one after another in memory: parts of a larger field, or the only one. of_small: how many values
-    // that one has if its model is to be chosen as for itself; 0: it is large, and its map is assumed to fit.
+    // that one has if its model is to be chosen as for itself; 0: it is large, and its map is assumed to fit. closely:
+    // then every symbol's own cost is taken, not that of all symbols of a context from their number and sizes.
     Estimate estimate(const v2::Front& front, const Interpolation& how, const T* fields, std::uint64_t n,
-                      std::uint64_t of_small, int threads);
-    // What linear and cubic interpolation leave of such fields, by the layout's axes, the fastest first.
-    CostsByAxis curve_costs(const v2::Front& front, const T* fields, std::uint64_t n) const;
+                      std::uint64_t of_small, int threads, bool closely = false);
+    // What linear and cubic interpolation leave of such a field, by the layout's axes, the fastest first.
+    CostsByAxis curve_costs(const v2::Front& front, const T* field) const;
     // Keeps how the last estimated field was coded; it must be one unit without a map. The next call of compress(), for
     // this field with the same interpolation, then need not code it again.
     void keep(const v2::Front& front, const Interpolation& how, std::uint32_t preset) {

@@ -68,6 +68,17 @@ void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
     }
 }
 
+std::uint64_t UnitRecord::cost(const v2::Model& model) const {
+    std::uint64_t sum = 0;
+    for (const Run& run : runs) {
+        if (run.is_flags) continue;
+        const std::uint8_t *const of = context.data() + run.first, *const what = symbol.data() + run.first;
+        const std::uint8_t* const table = model.table.data() + run.row * v2::n_places;
+        for (std::uint32_t x = 0; x < run.n; ++x) sum += v2::tables().cost[table[of[x]]][what[x]];
+    }
+    return sum;
+}
+
 void UnitModel::set(const v2::Model& model) {
     using v2::n_places;
     const auto& reach_of = unit_tables().reach;

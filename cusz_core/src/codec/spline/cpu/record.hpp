@@ -73,6 +73,8 @@ struct UnitRecord {
     }
     // Adds what is recorded to `counts`, `weight` times.
     void count(std::uint64_t weight, v2::Counts& counts) const;
+    // What the values' symbols take with these tables, in 1/256 bits.
+    std::uint64_t cost(const v2::Model& model) const;
     std::size_t bytes() const {
         return context.capacity() + symbol.capacity() + runs.capacity() * sizeof(Run) +
                extra.capacity() * sizeof(std::uint32_t);
