@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -45,3 +46,12 @@ def test_numbers_of_the_first_screen_are_those_of_the_benchmarks() -> None:
         name, *cells = [cell.strip() for cell in row.strip("|").split("|")]
         (measured,) = [line for line in summary.splitlines() if line.startswith(f"| {name} |")]
         assert cells == [cell.strip() for cell in measured.strip("|").split("|")][1:], name
+
+
+def test_scripts_that_pages_name_can_be_run() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"\bscripts/[\w/.]*\w", page.read_text(encoding="utf-8"))}
+    scripts = [ROOT / name for name in named if (ROOT / name).is_file()]
+    programs = [path for path in scripts if path.read_bytes().startswith(b"#!")]
+    assert len(programs) > 20
+    assert [path for path in programs if not os.access(path, os.X_OK)] == []
