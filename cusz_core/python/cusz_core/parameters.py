@@ -113,8 +113,8 @@ class Parameters:
             where they would be no shorter than the field, it makes those of "lorenzo". A field on a device is
             compressed there, except in the cases that docs/guides/python.md names; a field on the host is compressed on
             the CPU, whatever `backend` says.
-            "auto": "spline" where a sample of the field predicts that its archive is shorter, else "lorenzo"; `inspect`
-            says which.
+            "auto": the one whose archive is shorter, as a sample of the field predicts; both are made where it does
+            not tell. `inspect` says which it is.
 
     Raises:
         ParameterError: a value out of its legal range.
