@@ -92,6 +92,23 @@ with xarray.open_dataset("run.nc", engine="h5netcdf") as back:
     program([sys.executable, "-c", "\n".join([given, *code, check])], cwd=tmp_path)
 
 
+def test_python_of_writer_and_reader(program: Callable, tmp_path: Path) -> None:
+    page = (DOCS / "guides/writer.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)
+    writing, _, reading, _ = map(textwrap.dedent, blocks)  # the others: constructors alone, and commands
+    given = """
+import numpy as np
+comm, global_shape, offset = None, (20, 32, 32), (0, 0, 0)
+U = np.random.default_rng(0).random(global_shape).cumsum(0)
+simulation = [(U, U - 5)] * 4
+"""
+    check = """
+    for name, given, bound in (("U", U, 1e-3 * (U.max() - U.min())), ("V", U - 5, 1e-4)):
+        assert 0 < abs(run[-1].read(name) - given).max() <= bound
+"""
+    program([sys.executable, "-c", given + writing.rstrip() + check + reading], cwd=tmp_path)
+
+
 def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
     field = np.linspace(0, 1, 5000).reshape(50, 100)
     support.write_run(tmp_path / "run.bp", *({"temperature": field + i} for i in range(3)), eb=1e-3)
