@@ -1,6 +1,11 @@
 # Sourced by the scripts next to it: paths, messages and shared functions.
 # shellcheck shell=bash disable=SC2034
 
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then # of the script: the comment that it begins with
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[1]}"
+    exit
+fi
+
 unset CDPATH # if it is set, cd prints its target and may go elsewhere
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv

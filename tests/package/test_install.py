@@ -6,6 +6,7 @@ import platform
 import re
 import shlex
 import shutil
+import subprocess
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
@@ -251,3 +252,17 @@ def test_every_package_that_is_installed_is_pinned_and_hashed() -> None:
     for entry in re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", lock.read_text(), flags=re.MULTILINE).strip()):
         assert "--hash=sha256:" in entry, entry
     assert "-r scripts/requirements.lock" in (ROOT / "scripts/setup").read_text()
+
+
+@pytest.mark.parametrize("script", ["setup", "test", "demo", "docs", "wheels", "lint", "fuzz", "sanitize", "gpu"])
+def test_help_sets_nothing_up(script: str, tmp_path: Path) -> None:
+    """In a tree with no .venv, where whatever is called first would fail."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests/tiers.py", tmp_path / "tests")
+    if script != "setup":
+        (tmp_path / "scripts/setup").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")
+    done = subprocess.run([tmp_path / "scripts" / script, "--help"], capture_output=True, text=True, check=False)
+    assert f"scripts/{script}" in done.stdout
+    assert not done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "build") == ["scripts", "tests"]
