@@ -52,7 +52,8 @@ cusz_params params_of(std::span<const unsigned> values) {
     if (values.size() < n_required || (values.size() > n_of_user && values.size() != n_values)) {
         throw std::runtime_error(
             "the filter has " + std::to_string(values.size()) +
-            " parameters; legal: 3 to 5 (1, the bound's upper and lower 32 bits, mode, predictor)");
+            " parameters; legal: 3 to 5 (1, the bound's upper and lower 32 bits, mode, predictor), or " +
+            std::to_string(n_values) + " with a fill value");
     }
     if (values[At::version] != layout_version) {
         throw std::runtime_error("the filter's first parameter is " + std::to_string(values[At::version]) +
@@ -67,6 +68,10 @@ cusz_params params_of(std::span<const unsigned> values) {
     if (params.mode < CUSZ_ABS || params.mode > CUSZ_PW_REL) {
         throw std::runtime_error("mode is " + std::to_string(values[At::mode]) +
                                  "; legal: 0 (abs), 1 (rel), 2 (pw_rel)");
+    }
+    if (values.size() == n_values) {
+        params.has_fill = static_cast<std::int32_t>(values[At::has_fill]);
+        params.fill = real_at(values, At::fill);
     }
     return params;
 }
@@ -97,8 +102,6 @@ Chunk unpacked(std::span<const unsigned> values) {
         chunk.shape.extents[axis] = values[At::extents + axis];
         chunk.shape.ndim = static_cast<std::int32_t>(axis + 1);
     }
-    chunk.params.has_fill = static_cast<std::int32_t>(values[At::has_fill]);
-    chunk.params.fill = real_at(values, At::fill);
     if (cusz_max_archive_bytes(chunk.dtype, chunk.shape.ndim, chunk.shape.extents.data(), &chunk.bytes) != CUSZ_OK)
         throw std::runtime_error("the filter's parameters describe no chunk");
     chunk.bytes -= CUSZ_RAW_OVERHEAD_BYTES;

@@ -14,7 +14,7 @@ namespace cusz_hdf5 {
 
 constexpr unsigned layout_version = 1;
 constexpr std::size_t n_required = 3; // values that a user must give: the version, and two for the bound
-constexpr std::size_t n_of_user = 5;  // values that a user may give
+constexpr std::size_t n_of_user = 5;  // values that a user may give, or n_values, of which type and extents are ignored
 constexpr std::size_t n_values = 13;  // with those that the filter adds for a dataset
 
 using Values = std::array<unsigned, n_values>;
@@ -37,7 +37,7 @@ struct Chunk {
     std::size_t bytes; // of its values
 };
 
-// The parameters that a user gave. Throws std::runtime_error.
+// The parameters that a user gave, or another dataset has. Throws std::runtime_error.
 cusz_params params_of(std::span<const unsigned> values);
 
 // All cd_values. params: with the dataset's fill value.

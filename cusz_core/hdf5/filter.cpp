@@ -69,7 +69,7 @@ std::vector<unsigned> given_values(const Host& host, hid_t dcpl, unsigned& flags
                                  " comes first; cusz compresses values, so no other " +
                                  "filter (such as shuffle) may come before it");
     }
-    require(n <= n_values, "the filter has too many parameters; legal: 3 to 5");
+    require(n <= n_values, "the filter has too many parameters; legal: 3 to 5, or 13 with a fill value");
     values.resize(n);
     return values;
 }
@@ -102,12 +102,31 @@ Shape chunk_shape(const Host& host, hid_t dcpl) {
     return folded(std::span(same).first(static_cast<std::size_t>(rank)));
 }
 
-// A fill value that the user chose stands for "no data". NaN is kept in any case.
-void set_fill(const Host& host, hid_t dcpl, hid_t type, cusz_dtype dtype, cusz_params& params) {
-    int status = 0;
+void warn_once(std::atomic<bool>& has_warned, const char* message) {
+    if (!has_warned.exchange(true)) std::fputs(message, stderr);
+}
+
+// HDF5 shows its errors only where a call fails.
+void warn_of_fill_values_that_are_unknown() {
+    static std::atomic<bool> has_warned = false;
+    warn_once(has_warned,
+              "cusz (HDF5 filter): a dataset is created without fill value and filling, as nccopy does whatever "
+              "_FillValue says: values that stand for missing ones come back within the bound, and are no longer "
+              "masked. Give the fill value with the filter's parameters (docs/guides/hdf5.md, Fill values)\n");
+}
+
+// A fill value that the user chose stands for "no data"; so does one among the parameters, for a dataset that has none:
+// the netCDF library tells HDF5 of _FillValue only if the dataset is to be filled. NaN is kept in any case.
+void set_fill(const Host& host, hid_t dcpl, hid_t type, cusz_dtype dtype, bool is_told, cusz_params& params) {
+    int status = 0, time = 0;
     require(host.function<H5Pfill_value_defined_t>("H5Pfill_value_defined")(dcpl, &status) >= 0,
             "the fill value cannot be read");
-    if (status != fill_value_user_defined) return;
+    if (status != fill_value_user_defined) {
+        require(host.function<H5Pget_fill_time_t>("H5Pget_fill_time")(dcpl, &time) >= 0,
+                "the fill time cannot be read");
+        if (time == fill_time_never && !is_told) warn_of_fill_values_that_are_unknown();
+        return;
+    }
     auto* const get_fill_value = host.function<H5Pget_fill_value_t>("H5Pget_fill_value");
     float single = 0;
     double fill = 0;
@@ -121,9 +140,11 @@ void set_fill(const Host& host, hid_t dcpl, hid_t type, cusz_dtype dtype, cusz_p
 
 void set_values(const Host& host, hid_t dcpl, hid_t type) {
     unsigned flags = 0;
-    cusz_params params = params_of(given_values(host, dcpl, flags));
+    const std::vector<unsigned> given = given_values(host, dcpl, flags);
+    cusz_params params = params_of(given);
     const cusz_dtype dtype = dtype_of(host, type);
-    set_fill(host, dcpl, type, dtype, params);
+    set_fill(host, dcpl, type, dtype, given.size() == n_values, params);
+    if (dtype == CUSZ_F32) params.fill = static_cast<float>(params.fill); // the value that is meant
     const Values values = packed(params, dtype, chunk_shape(host, dcpl));
     const Chunk chunk = unpacked(values); // a chunk whose size overflows is refused
 
@@ -169,16 +190,15 @@ std::span<const std::byte> values_of(const void* memory, const Chunk& chunk) {
     return {static_cast<const std::byte*>(memory), chunk.bytes};
 }
 
-// Warns once, because HDF5 shows its errors only where a call fails.
 void warn_of_losses_that_add_up(const Chunk& chunk, const void* memory) {
     static std::atomic<bool> has_warned = false;
     const cusz_params& params = chunk.params;
     const bool is_stable = params.eb == 0 || (params.mode == CUSZ_ABS && params.predictor == CUSZ_PREDICTOR_LORENZO);
-    if (is_stable || has_warned || !was_decoded(values_of(memory, chunk)) || has_warned.exchange(true)) return;
-    std::fputs("cusz (HDF5 filter): values that were decompressed are compressed again, as where a chunk is written in "
-               "parts: errors add up beyond the bound. Write whole chunks, or use mode abs with predictor lorenzo "
-               "(docs/guides/hdf5.md, Data that grow within chunks)\n",
-               stderr);
+    if (is_stable || has_warned || !was_decoded(values_of(memory, chunk))) return;
+    warn_once(has_warned,
+              "cusz (HDF5 filter): values that were decompressed are compressed again, as where a chunk is written in "
+              "parts: errors add up beyond the bound. Write whole chunks, or use mode abs with predictor lorenzo "
+              "(docs/guides/hdf5.md, Data that grow within chunks)\n");
 }
 
 std::size_t compress(const Host& host, const Chunk& chunk, const Buffer& buffer) {

@@ -36,6 +36,7 @@ constexpr int max_rank = 32;               // H5S_MAX_RANK
 constexpr int class_float = 1;             // H5T_FLOAT
 constexpr int order_little_endian = 0;     // H5T_ORDER_LE
 constexpr int fill_value_user_defined = 2; // H5D_FILL_VALUE_USER_DEFINED
+constexpr int fill_time_never = 1;         // H5D_FILL_TIME_NEVER
 constexpr hid_t default_error_stack = 0;   // H5E_DEFAULT
 
 // Types of functions; enumerations are int.
@@ -43,6 +44,7 @@ using H5Epush2_t = herr_t(hid_t stack, const char* file, const char* function, u
                           hid_t major, hid_t minor, const char* format, ...);
 using H5Pfill_value_defined_t = herr_t(hid_t dcpl, int* status);
 using H5Pget_chunk_t = int(hid_t dcpl, int max_rank, hsize_t* extents);
+using H5Pget_fill_time_t = herr_t(hid_t dcpl, int* time);
 using H5Pget_fill_value_t = herr_t(hid_t dcpl, hid_t type, void* value);
 using H5Pget_filter2_t = H5Z_filter_t(hid_t dcpl, unsigned number, unsigned* flags, std::size_t* cd_nelmts,
                                       unsigned* cd_values, std::size_t name_bytes, char* name, unsigned* config);

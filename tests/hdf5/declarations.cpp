@@ -25,6 +25,7 @@ struct SameCall<R(A..., ...), S(B..., ...)> : std::bool_constant<alike<R, S> && 
 SAME_FUNCTION(H5Epush2);
 SAME_FUNCTION(H5Pfill_value_defined);
 SAME_FUNCTION(H5Pget_chunk);
+SAME_FUNCTION(H5Pget_fill_time);
 SAME_FUNCTION(H5Pget_fill_value);
 SAME_FUNCTION(H5Pget_filter2);
 SAME_FUNCTION(H5Pmodify_filter);
@@ -63,6 +64,7 @@ static_assert(cusz_hdf5::max_rank == H5S_MAX_RANK);
 static_assert(cusz_hdf5::class_float == H5T_FLOAT);
 static_assert(cusz_hdf5::order_little_endian == H5T_ORDER_LE);
 static_assert(cusz_hdf5::fill_value_user_defined == H5D_FILL_VALUE_USER_DEFINED);
+static_assert(cusz_hdf5::fill_time_never == H5D_FILL_TIME_NEVER);
 static_assert(cusz_hdf5::default_error_stack == H5E_DEFAULT);
 
 // Variables that hold identifiers, of type hid_t.

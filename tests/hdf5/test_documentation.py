@@ -57,7 +57,7 @@ def test_commands(tmp_path: Path, environment: dict[str, str], require_tool) -> 
     for words, name in ((command("h5repack"), "small.h5"), (command("nccopy"), "small.nc")):
         support.run(words, cwd=tmp_path, env=environment)
         with h5py.File(tmp_path / name) as file:
-            assert repr(Cusz.of(file["T"])) == repr(Cusz(1e-3))
+            assert repr(Cusz.of(file["T"])) == repr(Cusz(1e-3, fill=-999) if name == "small.nc" else Cusz(1e-3))
             assert file["T"].chunks == ((64, 64, 64) if name == "small.h5" else (1, 180, 360))
 
 
@@ -68,6 +68,9 @@ def test_what_python_prints() -> None:
     assert said("-m", "cusz_core.hdf5") == str(plugin_path())
     (code,) = re.findall(r'`python -c "(.*)"`', PAGE)
     assert f"UD={FILTER_ID},0,5,{said('-c', code)} " in PAGE
+    (code,) = re.findall(r"^The numbers are `(.*)`: nccopy", PAGE, re.MULTILINE)
+    numbers = eval(code, {"Cusz": Cusz})
+    assert f"-F T,{FILTER_ID},{','.join(map(str, numbers))} " in PAGE
 
 
 def test_the_number_is_one_for_tests() -> None:

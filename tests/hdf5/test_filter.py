@@ -55,9 +55,9 @@ def check(path: Path, x: np.ndarray, chunk: tuple[int, ...], filter: Cusz, fill:
         file.create_dataset("x", data=x, chunks=chunk, fillvalue=fill, **filter)
     with h5py.File(path) as file:
         dataset = file["x"]
-        assert repr(Cusz.of(dataset)) == repr(filter)
         y = dataset[...]
-        told = None if fill is None or math.isnan(fill) else fill
+        told = None if fill is None or math.isnan(fill) else float(x.dtype.type(fill))
+        assert repr(Cusz.of(dataset)) == repr(Cusz(filter.eb, filter.mode, filter.predictor, told))
         for start, part, whole in chunks_of(x, chunk, 0 if fill is None else fill):
             mask, archive = dataset.id.read_direct_chunk(start)
             assert mask == 0
@@ -99,6 +99,53 @@ def test_fill_values(tmp_path: Path, fill: float, dtype: np.dtype) -> None:
     x.reshape(-1)[3::11] = np.nan
     for mode in ("abs", "rel"):
         check(tmp_path / f"{mode}.h5", x, (16, 16), Cusz(1e-3, mode), fill=fill)
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "kept"), [(-999.9, None, -999.9), (-999.9, math.nan, -999.9), (-999.9, 1e20, 1e20)]
+)
+def test_fill_values_given_with_the_parameters(
+    tmp_path: Path, given: float, own: float | None, kept: float, dtype: np.dtype
+) -> None:
+    """For datasets without one. Another that the dataset has goes before it."""
+    x = support.smooth((30, 40), dtype)
+    x.reshape(-1)[::7] = kept
+    x[10:20] = kept
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        filter = Cusz(1e-2, fill=given)
+        first = file.create_dataset("x", data=x, chunks=(16, 16), fillvalue=own, fill_time="never", **filter)
+        copied = first.id.get_create_plist().get_filter_by_id(FILTER_ID)[1]
+        file.create_dataset("y", data=x, chunks=(10, 40), compression=FILTER_ID, compression_opts=copied)
+    with h5py.File(tmp_path / "x.h5") as file:
+        for name in ("x", "y"):
+            assert repr(Cusz.of(file[name])) == repr(Cusz(1e-2, fill=float(dtype.type(kept))))
+            y = file[name][...]
+            assert support.violations(x, y, 1e-2, kept) == []
+            assert ((x == dtype.type(kept)) == (y == dtype.type(kept))).all()
+
+
+CREATE = """
+import sys, h5py, math
+from cusz_core.hdf5 import Cusz
+with h5py.File(sys.argv[1], "w") as file:
+    for name in "xy":
+        file.create_dataset(name, (40,), "f4", chunks=(8,), **eval(sys.argv[2]), **Cusz(1e-3, fill=eval(sys.argv[3])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("keywords", "fill", "is_warned"),
+    [
+        *[("dict(fill_time='never')", "None", True), ("dict(fill_time='never')", "-999.0", False)],
+        *[("dict(fill_time='never')", "math.nan", False), ("dict(fill_time='never', fillvalue=1)", "None", False)],
+        ("{}", "None", False),
+    ],
+)
+def test_a_fill_value_that_may_be_unknown(keywords: str, fill: str, is_warned: bool, tmp_path: Path) -> None:
+    """Programs that write netCDF without filling do not tell HDF5 of _FillValue. This is said once."""
+    arguments = [str(tmp_path / "x.h5"), keywords, fill]
+    done = subprocess.run([sys.executable, "-c", CREATE, *arguments], capture_output=True, text=True, check=True)
+    assert done.stderr.count("no longer masked") == done.stderr.count("\n") == is_warned
 
 
 def test_every_bit_pattern(tmp_path: Path, dtype: np.dtype) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray
@@ -149,3 +150,36 @@ def test_nccopy_writes_it(written: Path, tmp_path: Path, environment: dict[str, 
             y = dataset["v"].values
         assert support.violations(before, y, 1e-2) == []
         before = y
+
+
+def test_missing_values_stay_masked_behind_nccopy(
+    tmp_path: Path, environment: dict[str, str], require_tool, dtype: np.dtype
+) -> None:
+    """It creates variables whose fill value HDF5 does not know, so that the filter has to be told."""
+    nccopy = require_tool("nccopy", "netcdf-bin")
+    v = V.astype(dtype)
+    v[v > 0.5] = np.nan
+    plain, packed, again, untold = (tmp_path / f"{name}.nc" for name in ("plain", "packed", "again", "untold"))
+    dataset = xarray.Dataset({"v": (("t", "y", "x"), v)})
+    dataset.to_netcdf(plain, engine="h5netcdf", encoding={"v": {"_FillValue": dtype.type(-999.9)}})
+
+    def copied(source: Path, target: Path, *options: str) -> tuple[np.ndarray, str]:
+        """The values, with NaN where they are masked, and what nccopy says."""
+        said = support.run([nccopy, *options, source, target], env=environment).stderr
+        with h5py.File(target) as file, xarray.open_dataset(target, engine="h5netcdf") as dataset:
+            assert file["v"].attrs["_FillValue"] == dtype.type(-999.9)
+            return dataset["v"].values, said
+
+    for filter in (Cusz(1e-3, fill=-999.9), Cusz(1e-4, "rel", fill=-999.9)):
+        numbers = ",".join(map(str, (FILTER_ID, *filter.filter_options)))
+        first, said = copied(plain, packed, "-F", f"v,{numbers}", "-c", "v:3,40,50")
+        assert said == ""
+        assert support.violations(v, first, 1e-3) == []  # NaN for NaN: as many are masked
+        second, said = copied(packed, again, "-c", "v:2,40,25")
+        assert support.violations(first, second, 1e-3) == []
+        with h5py.File(again) as file:
+            assert repr(Cusz.of(file["v"])) == repr(Cusz(filter.eb, filter.mode, fill=float(dtype.type(-999.9))))
+    numbers = ",".join(map(str, (FILTER_ID, *Cusz(1e-3, "rel").filter_options)))
+    y, said = copied(plain, untold, "-F", f"v,{numbers}")
+    assert np.isnan(y).sum() < np.isnan(v).sum()
+    assert said.count("no longer masked") == said.count("\n") == 1

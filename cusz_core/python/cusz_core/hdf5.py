@@ -13,6 +13,7 @@ started later, such as dask's workers. For other programs `python -m cusz_core.h
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import platform
 import struct
@@ -41,7 +42,7 @@ _SEARCHED_BY_HDF5 = (
     *(f"/usr/lib/{platform.machine()}-linux-gnu/hdf5/{kind}/plugins" for kind in ("serial", "openmpi", "mpich")),
 )
 _LAYOUT = 1  # of cd_values
-_N_OF_USER = 5  # of cd_values; the filter adds more when a dataset is created
+_N_OF_USER, _N = 5, 13  # of cd_values: those without a fill value, and all, which the filter adds for a dataset
 
 #: The modes that are bounds.
 Mode = Literal["abs", "rel", "pw_rel"]
@@ -74,11 +75,12 @@ class Cusz(Mapping[str, Any]):
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over the values of each chunk. "pw_rel":
             |d - d'| <= eb * |d|.
         predictor: as in `cusz_core.Parameters`.
+        fill: a value that stands for "no data", for datasets on which no fill value is set.
 
     Attributes:
-        eb, mode, predictor: as given.
-        filter_options: the five integers that HDF5 calls cd_values: 1, the upper and the lower 32 bits of `eb` as a
-            float64, and the numbers of mode and predictor.
+        eb, mode, predictor, fill: as given.
+        filter_options: the integers that HDF5 calls cd_values: 1, the upper and the lower 32 bits of `eb` as a float64,
+            and the numbers of mode and predictor; with `fill` eight more.
 
     Raises:
         ParameterError: a value out of its legal range.
@@ -86,17 +88,20 @@ class Cusz(Mapping[str, Any]):
 
     filter_id = FILTER_ID  # h5py asks for this, and for filter_options
 
-    def __init__(self, eb: float, mode: Mode = "abs", predictor: Predictor = "auto") -> None:
+    def __init__(self, eb: float, mode: Mode = "abs", predictor: Predictor = "auto", fill: float | None = None) -> None:
         if mode not in get_args(Mode):
             raise ParameterError(f"mode is {mode!r}; legal for HDF5: {', '.join(get_args(Mode))}")
-        checked = Parameters(eb, mode, predictor=predictor)
-        self.eb, self.mode, self.predictor = checked.eb, mode, checked.predictor
+        checked = Parameters(eb, mode, predictor=predictor, fill=fill)
+        self.eb, self.mode, self.predictor, self.fill = checked.eb, mode, checked.predictor, checked.fill
         self.filter_options: tuple[int, ...] = (
             _LAYOUT,
-            *struct.unpack(">2I", struct.pack(">d", self.eb)),
+            *_words(self.eb),
             _choices("mode").index(self.mode),
             _choices("predictor").index(self.predictor),
         )
+        if self.fill is not None:  # the filter replaces the zeros; NaN comes back anyway
+            has_fill = not math.isnan(self.fill)
+            self.filter_options += (0, 0, 0, 0, 0, int(has_fill), *_words(self.fill if has_fill else 0.0))
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Cusz:
@@ -116,10 +121,10 @@ class Cusz(Mapping[str, Any]):
             raise UnsupportedError(
                 f"{dataset.name} was written with a newer version of the filter: use a newer release"
             )
-        (eb,) = struct.unpack(">d", struct.pack(">2I", *values[1:3]))
         mode: Any = modes[values[3]]
         predictor: Any = predictors[values[4]]
-        return cls(eb, mode, predictor)
+        has_fill = len(found[1]) == _N and found[1][-3] != 0
+        return cls(_real(values[1:3]), mode, predictor, _real(found[1][-2:]) if has_fill else None)
 
     def __getitem__(self, key: str) -> Any:
         return {"compression": FILTER_ID, "compression_opts": self.filter_options}[key]
@@ -134,11 +139,22 @@ class Cusz(Mapping[str, Any]):
         return hash(self.filter_options)
 
     def __repr__(self) -> str:
-        return f"Cusz(eb={self.eb!r}, mode={self.mode!r}, predictor={self.predictor!r})"
+        fill = "" if self.fill is None else f", fill={self.fill!r}"
+        return f"Cusz(eb={self.eb!r}, mode={self.mode!r}, predictor={self.predictor!r}{fill})"
 
 
 def _choices(key: str) -> tuple[str, ...]:
     return TABLE[key].choices or ()
+
+
+def _words(value: float) -> tuple[int, ...]:
+    """The upper and the lower 32 bits of a float64."""
+    return struct.unpack(">2I", struct.pack(">d", value))
+
+
+def _real(words: Sequence[int]) -> float:
+    value: float = struct.unpack(">d", struct.pack(">2I", *words))[0]
+    return value
 
 
 def _tell_h5py() -> None:
