@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t n_pieces = 16, n_kept = 512;
 using Words = std::array<std::uint32_t, 16>;
 
-// A hash of each of some pieces that are spread over a chunk; 0: a piece of equal values.
+// A hash of each of some pieces that are spread over a chunk; 0: a piece of equal values, float or double.
 struct Print {
     std::size_t bytes = 0; // of the chunk
     std::array<std::uint64_t, n_pieces> pieces{};
@@ -22,7 +22,7 @@ struct Print {
 };
 
 std::uint64_t hash(const Words& words) {
-    if (std::ranges::all_of(words, [&](std::uint32_t word) { return word == words[0]; })) return 0;
+    if (std::equal(words.begin() + 2, words.end(), words.begin())) return 0;
     std::uint64_t sum = 0;
     for (const std::uint32_t word : words) sum = (std::rotl(sum, 23) ^ word) * 0x9E3779B97F4A7C15;
     return sum | 1;

@@ -330,3 +330,26 @@ def test_chunks_that_are_written_in_parts(
     done = subprocess.run([sys.executable, "-c", WRITE, *arguments], capture_output=True, text=True, check=True)
     assert done.stderr.count("errors add up beyond the bound") == done.stderr.count("\n") == is_warned
     assert is_warned or float(done.stdout) <= eb
+
+
+READ_AND_WRITE = """
+import sys, h5py, numpy as np
+from cusz_core.hdf5 import Cusz
+first, second = np.load(sys.argv[2])
+with h5py.File(sys.argv[1], "w") as file:
+    for name, x, eb in (("x", first, float(sys.argv[3])), ("y", second, 1e-3)):
+        file.create_dataset(name, data=x, chunks=x.shape, fillvalue=-999, **Cusz(eb))
+        file.flush()
+        file[name].refresh()
+        assert (file[name][...][:, 300:1500] == -999).all()
+"""
+
+
+@pytest.mark.parametrize(("is_same", "eb"), [(False, 1e-3), (True, 0)])
+def test_other_values_are_no_losses_that_add_up(is_same: bool, eb: float, tmp_path: Path, dtype: np.dtype) -> None:
+    """Other data with the same missing ones; values of a lossless dataset."""
+    fields = np.stack([support.smooth((40, 2000), dtype, seed) for seed in (0, 0 if is_same else 1)])
+    fields[:, :, 300:1500] = -999
+    np.save(tmp_path / "x.npy", fields)
+    done = support.run([sys.executable, "-c", READ_AND_WRITE, tmp_path / "x.h5", tmp_path / "x.npy", str(eb)])
+    assert done.stderr == ""
