@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
@@ -51,6 +52,7 @@ Host::Memory Host::allocate(std::size_t bytes) const {
 }
 
 void Host::report(const char* message) const noexcept {
+    if (dlsym(RTLD_DEFAULT, "nc_strerror") != nullptr) std::fprintf(stderr, "cusz (HDF5 filter): %s\n", message);
     auto* const push = reinterpret_cast<H5Epush2_t*>(find("H5Epush2"));
     const auto* const error_class = static_cast<const hid_t*>(find("H5E_ERR_CLS_g"));
     const auto* const major = static_cast<const hid_t*>(find("H5E_PLINE_g"));

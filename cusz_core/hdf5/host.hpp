@@ -34,7 +34,8 @@ public:
     Free deleter() const noexcept;
 
     // Adds a message to the library's error stack, if it can be found. (HDF5 2 ignores messages for chunks: it pauses
-    // the stack meanwhile, and no public function adds to a paused one.)
+    // the stack meanwhile, and no public function adds to a paused one.) In programs of the netCDF library, which reports
+    // nothing of the stack but "HDF error", prints it on standard error.
     void report(const char* message) const noexcept;
 
 private:

@@ -183,3 +183,27 @@ def test_missing_values_stay_masked_behind_nccopy(
     y, said = copied(plain, untold, "-F", f"v,{numbers}")
     assert np.isnan(y).sum() < np.isnan(v).sum()
     assert said.count("no longer masked") == said.count("\n") == 1
+
+
+def test_netcdf_programs_are_told_why(written: Path, tmp_path: Path, environment: dict[str, str], require_tool) -> None:
+    """Of themselves, they say no more than "HDF error"."""
+    nccopy, ncdump = require_tool("nccopy", "netcdf-bin"), require_tool("ncdump", "netcdf-bin")
+    plain = tmp_path / "plain.nc"
+    printed(nccopy, "-F", "none", written, plain, env=environment)
+
+    def said(*words: str | Path) -> str:
+        result = support.run(words, status=None, env=environment)
+        assert result.returncode != 0
+        return result.stderr
+
+    for variable, values, why in (
+        ("n", Cusz(1e-3).filter_options, "the dataset has another type"),
+        ("v", (1, 0xBFF00000, 0, 0, 0), "eb is -1"),
+        ("v", (1, 0), "the filter has 2 parameters; legal: 3 to 5"),
+    ):
+        filter = ",".join(map(str, (variable, FILTER_ID, *values)))
+        assert f"cusz (HDF5 filter): {why}" in said(nccopy, "-F", filter, plain, tmp_path / "new.nc")
+    with h5py.File(written, "r+") as file:
+        archive = file["v"].id.read_direct_chunk((1, 0, 0))[1]
+        file["v"].id.write_direct_chunk((1, 0, 0), archive[:-1] + bytes([archive[-1] ^ 1]))
+    assert "cusz (HDF5 filter): corrupt archive: " in said(ncdump, "-v", "v", written)
