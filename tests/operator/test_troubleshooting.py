@@ -24,9 +24,11 @@ TEXT = (ROOT / "docs/reference/troubleshooting.md").read_text(encoding="utf-8")
 QUOTES = [line for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S) for line in block.splitlines()]
 #: What precedes a message: the class of an exception, or the program that prints it.
 PREFIX = re.compile(r"\w+Error: |cusz: error: |cusz_operator: |PROBLEM +|\[ADIOS2 \w+\] ")
+HDF5_TOOLS = (ROOT / "tests/hdf5/test_tools.py").read_text(encoding="utf-8")
 #: Messages that other tests provoke.
 ELSEWHERE = {
     "Span does not support Operations": "test_adios2_examples.py",
+    **dict.fromkeys(re.findall(r'^    "(.*)": ', HDF5_TOOLS, re.M), "../hdf5/test_tools.py"),
     "ORTE has lost communication with a remote daemon.": "../nodes/test_runs.py",
 }
 GAP = "\0"  # placeholder for a value in a message
