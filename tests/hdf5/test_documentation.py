@@ -39,6 +39,16 @@ def test_h5py(tmp_path: Path, monkeypatch) -> None:
         assert f"# {Cusz.of(file['T'])!r}\n" in PAGE
 
 
+def test_reading_in_parts(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("run.h5", "w") as file:
+        file.create_dataset("T", data=T, chunks=(20, 80, 90), **Cusz(1e-3))
+    names = {"h5py": h5py}
+    exec(block("rdcc_nbytes"), names)
+    with names["file"] as file:
+        assert names["means"] == [step.mean() for step in file["T"][...]]
+
+
 def test_xarray(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     t = support.smooth((3, 180, 360), F32)
