@@ -113,7 +113,7 @@ def test_fill_values_given_with_the_parameters(
     x[10:20] = kept
     with h5py.File(tmp_path / "x.h5", "w") as file:
         filter = Cusz(1e-2, fill=given)
-        first = file.create_dataset("x", data=x, chunks=(16, 16), fillvalue=own, fill_time="never", **filter)
+        first = file.create_dataset("x", data=x, chunks=(16, 16), fillvalue=own, **filter)
         copied = first.id.get_create_plist().get_filter_by_id(FILTER_ID)[1]
         file.create_dataset("y", data=x, chunks=(10, 40), compression=FILTER_ID, compression_opts=copied)
     with h5py.File(tmp_path / "x.h5") as file:
@@ -125,25 +125,32 @@ def test_fill_values_given_with_the_parameters(
 
 
 CREATE = """
-import sys, h5py, math
-from cusz_core.hdf5 import Cusz
+import sys, h5py, math, numpy as np
+from cusz_core.hdf5 import FILTER_ID, Cusz
+own, told = eval(sys.argv[3]), eval(sys.argv[4])
+dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+dcpl.set_chunk((8,))
+dcpl.set_filter(FILTER_ID, h5py.h5z.FLAG_MANDATORY, Cusz(1e-3, fill=told).filter_options)
+dcpl.set_fill_time(getattr(h5py.h5d, sys.argv[2]))
+if own is not None:
+    dcpl.set_fill_value(np.array(own, "f4"))
 with h5py.File(sys.argv[1], "w") as file:
-    for name in "xy":
-        file.create_dataset(name, (40,), "f4", chunks=(8,), **eval(sys.argv[2]), **Cusz(1e-3, fill=eval(sys.argv[3])))
+    for name in (b"x", b"y"):
+        h5py.h5d.create(file.id, name, h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((40,)), dcpl)
 """
 
 
 @pytest.mark.parametrize(
-    ("keywords", "fill", "is_warned"),
+    ("time", "own", "told", "is_warned"),
     [
-        *[("dict(fill_time='never')", "None", True), ("dict(fill_time='never')", "-999.0", False)],
-        *[("dict(fill_time='never')", "math.nan", False), ("dict(fill_time='never', fillvalue=1)", "None", False)],
-        ("{}", "None", False),
+        *[("FILL_TIME_NEVER", "None", "None", True), ("FILL_TIME_NEVER", "None", "-999.0", False)],
+        *[("FILL_TIME_NEVER", "None", "math.nan", False), ("FILL_TIME_NEVER", "1", "None", False)],
+        ("FILL_TIME_IFSET", "None", "None", False),
     ],
 )
-def test_a_fill_value_that_may_be_unknown(keywords: str, fill: str, is_warned: bool, tmp_path: Path) -> None:
+def test_a_fill_value_that_may_be_unknown(time: str, own: str, told: str, is_warned: bool, tmp_path: Path) -> None:
     """Programs that write netCDF without filling do not tell HDF5 of _FillValue. This is said once."""
-    arguments = [str(tmp_path / "x.h5"), keywords, fill]
+    arguments = [str(tmp_path / "x.h5"), time, own, told]
     done = subprocess.run([sys.executable, "-c", CREATE, *arguments], capture_output=True, text=True, check=True)
     assert done.stderr.count("no longer masked") == done.stderr.count("\n") == is_warned
 
