@@ -114,3 +114,55 @@ def test_a_child_that_outlives_its_parent_does_not_lock_the_file(tmp_path: Path)
         with cz.Writer(path, eb=1e-3, append=True) as out, out.step():
             out.put("u", np.linspace(1, 2, 1000, dtype=np.float32).reshape(10, 100))
     require_steps(path, 2)
+
+
+READS = """
+import os, signal, sys, threading
+import numpy as np
+import cusz_operator as cz
+from cusz_operator.plugin import Plugin
+from cusz_operator.reading import datafiles
+
+run = cz.Reader(sys.argv[1], cache_bytes=0)
+run[0].read("u")
+lock = {
+    "contents": run._contents._lock,
+    "input": run._input._lock,
+    "capture": Plugin._capture_lock,
+    "files": datafiles._kept.lock,
+}[sys.argv[2]]
+is_held, may_go_on = threading.Event(), threading.Event()
+
+def hold():
+    with lock:
+        is_held.set()
+        may_go_on.wait(0.2)
+
+thread = threading.Thread(target=hold)
+thread.start()
+is_held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    field = np.linspace(0, 1, 1000, dtype=np.float32).reshape(10, 100)
+    right = np.abs(run[1].read("u") - field - 1).max() <= 1e-3 and (run[1].read("n") == 7).all()
+    with cz.Reader(sys.argv[1]) as own:
+        right = right and np.abs(own[0].read("u") - field).max() <= 1e-3
+    os._exit(0 if right else 1)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+run[1].read("u"), run[1].read("n")
+"""
+
+
+@pytest.mark.parametrize("lock", ["contents", "input", "capture", "files"])
+def test_a_child_reads_while_threads_of_its_parent_read(
+    lock: str, engine: str, python: Callable, tmp_path: Path
+) -> None:
+    """A lock that another thread holds while the process forks is free in the child."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
+        for i in range(2):
+            with out.step():
+                out.put("u", np.linspace(0, 1, 1000, dtype=np.float32).reshape(10, 100) + np.float32(i))
+                out.put("n", np.full((10, 100), 7))
+    python(READS, tmp_path / "run.bp", lock, timeout=60)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cusz_core import embedding
 
 from .errors import PluginError
+from .forks import free_after_fork
 
 #: The parameters PluginName and PluginLibrary by which ADIOS2 finds a plugin operator.
 PLUGIN_NAME = "cusz"
@@ -173,7 +174,7 @@ class CaptureMemory:
 class Plugin:
     """The functions of cusz_operator.h, in the copy of the library that ADIOS2 uses in this process."""
 
-    _capture_lock = threading.Lock()
+    _capture_lock = free_after_fork(threading.Lock(), "capture")
 
     def __init__(self) -> None:
         """

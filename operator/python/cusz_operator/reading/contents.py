@@ -21,6 +21,7 @@ import cusz_core
 from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
+from ..forks import free_after_fork
 from ..plugin import Plugin
 from ..tables import blocktable, checks
 from ..tables.boxes import Box, Extents, field_shape, first_overlap
@@ -173,7 +174,7 @@ class Contents:
         self.size: int = comm.size if comm is not None else 1
         self.threads = embedding.threads(threads) or cusz_core.default_threads()
         self._cache = Cache(embedding.bytes_limit(cache_bytes, "cache_bytes"))
-        self._lock = threading.RLock()  # guards what is kept here
+        self._lock = free_after_fork(threading.RLock(), "contents")  # guards what is kept here
         self._checks = {} if is_stream else checks.verify(Path(path))
         self.input = Input(path, comm, engine, parameters, Plugin())
         self._data = DataFiles(Path(self.input.absolute)) if self._checks else None

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..forks import free_after_fork
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 from ..tables import checks, metadata
 
@@ -113,10 +114,9 @@ class _Kept:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()  # also guards every DataFiles' own files; never held while a file is opened
+        #: Also guards every DataFiles' own files; never held while a file is opened.
+        self.lock = free_after_fork(threading.Lock(), "files")
         self._files: dict[int, weakref.ref[_File]] = {}  # by descriptors, most recently used last
-        # Another thread may have held the lock when the process was forked, and is not there to release it.
-        os.register_at_fork(after_in_child=self._renew_lock)
 
     def use(self, file: _File) -> None:
         """Notes that the file is the one used last; the lock is held."""
@@ -138,9 +138,6 @@ class _Kept:
             if file is not None:
                 file.forget()
         return bool(surplus)
-
-    def _renew_lock(self) -> None:
-        self.lock = threading.Lock()
 
 
 _kept = _Kept()

@@ -33,6 +33,7 @@ from ..adios2_calls import (
     import_adios2,
     require_mpi,
 )
+from ..forks import free_after_fork
 from ..plugin import Plugin
 from ..ranks import Caught, Ranks, first_told
 from ..streams import told_apart
@@ -99,7 +100,7 @@ class Input:
         self._failure: str | None = None  # of a request to a stream
         #: Arrays of failed requests: ADIOS2 goes on filling them in the next request, or when it is closed.
         self._unfinished: list[NDArray[Any]] = []
-        self._lock = threading.RLock()
+        self._lock = free_after_fork(threading.RLock(), "input")
         self._plugin = plugin
         self._adios2 = adios2 = import_adios2()
         together = [] if comm is None or not self.is_stream else [comm]

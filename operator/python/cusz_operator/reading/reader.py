@@ -39,7 +39,7 @@ class Reader:
     Every rank reads independently: no call is collective, and an error concerns that rank alone. The exceptions are
     opening a stream, going to its next step, and closing it before its end, which are collective: if a rank leaves the
     stream, because it has failed for example, the others get an error, too, when they go to the next step. Several
-    threads may read from one Reader.
+    threads may read from one Reader, and so may a child made by `os.fork` or `multiprocessing` from one of a file.
     """
 
     def __init__(
