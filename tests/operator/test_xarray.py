@@ -79,6 +79,11 @@ INDICES: list[Any] = [
     (slice(1, 1), slice(None), 3),
     (-1, slice(20, 30), slice(-5, None)),
     ([], 0, 0),
+    ([2, 0, 0], [39, 3, 3], [29, 0]),
+    ([-1, 0], [], slice(None, None, 2)),
+    (np.array([True, False, True]), np.arange(40) % 7 == 0, np.int8(-1)),
+    tuple(xarray.DataArray(each, dims="point") for each in ([2, 0, 2], [39, -40, 3], [1, 1, 29])),
+    (slice(None), xarray.DataArray([[1, 39], [0, -1]], dims=("a", "b")), slice(3, 1)),
 ]
 
 
@@ -103,6 +108,9 @@ def test_only_what_is_needed_is_read(written: Path, monkeypatch: pytest.MonkeyPa
         assert read == []
         column.load()
         assert [call[1:] for call in read] == [("U", [4, 3], [5, 1])]
+        read.clear()
+        data["U"].isel(step=[2, 0], y=[30, 5], x=slice(2, 9, 3)).load()
+        assert [(call[0].index, *call[1:]) for call in read] == [(0, "U", [5, 2], [26, 7]), (2, "U", [5, 2], [26, 7])]
 
 
 def test_dask_has_a_chunk_for_each_block_and_step(written: Path) -> None:

@@ -283,41 +283,54 @@ class _LazyArray(BackendArray):
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
         found: NDArray[Any] = indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.BASIC, self._read
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
         )
         return found
 
-    def _read(self, key: tuple[int | slice, ...]) -> NDArray[Any]:
-        """Reads what numpy's basic indexing gives for these integers and slices (with positive steps)."""
-        ranges = [_range(k, n) for k, n in zip(key, self.shape, strict=True)]
-        of_steps, *axes = ranges if self._has_step_dimension else [range(1), *ranges]
-        if not all(ranges):
-            values = np.empty([len(r) for r in (of_steps, *axes)], self.dtype)
-        else:
-            start, count = [r[0] for r in axes], [r[-1] - r[0] + 1 for r in axes]
-            values = np.empty((len(of_steps), *count), self.dtype)
+    def _read(self, key: tuple[int | slice | NDArray[Any], ...]) -> NDArray[Any]:
+        """Reads what these integers, slices (with positive steps) and arrays of integers select, each along its axis:
+        of the steps only those that are selected, and of each the box around the rest."""
+        selected = [_selected(k, n) for k, n in zip(key, self.shape, strict=True)]
+        of_steps, *axes = selected if self._has_step_dimension else [range(1), *selected]
+        values = np.empty([len(each) for each in (of_steps, *axes)], self.dtype)
+        if values.size:
+            start = [int(min(each)) for each in axes]
+            count = [int(max(each)) - first + 1 for each, first in zip(axes, start, strict=True)]
+            is_box = all(isinstance(each, range) and each.step == 1 for each in axes)
             with self._manager.acquire_context() as reader:
-                for i, step in enumerate(of_steps):
-                    values[i] = self._read_box(reader[self._steps[step]], start, count)
-            values = values[(slice(None), *(slice(None, None, r.step) for r in axes))]
+                for step, into in zip(of_steps, values, strict=True):
+                    at = reader[self._steps[step]]
+                    if is_box:
+                        self._read_box(at, start, count, into)
+                        continue
+                    box = self._read_box(at, start, count, None)
+                    for axis, (each, first) in enumerate(zip(axes, start, strict=True)):
+                        if isinstance(each, range):
+                            box = box[(slice(None),) * axis + (slice(None, None, each.step),)]
+                        else:
+                            box = box.take(each - first, axis)
+                    into[...] = box
         kept = tuple(0 if isinstance(k, (int, np.integer)) else slice(None) for k in key)
         return values[kept if self._has_step_dimension else (0, *kept)]
 
-    def _read_box(self, step: ReaderStep, start: list[int], count: list[int]) -> NDArray[Any]:
+    def _read_box(self, step: ReaderStep, start: list[int], count: list[int], out: Any) -> NDArray[Any]:
         number = self._level.number if self._level is not None else 0
         if self._level is not None:
             _require_same(step, self._name, self._level, self._steps[0])
-        values: NDArray[Any] = step.read(self._name, start, count, fill=self._fill, level=number)
+        values: NDArray[Any] = step.read(self._name, start, count, out=out, fill=self._fill, level=number)
         return values
 
 
-def _range(key: int | slice, extent: int) -> range:
+def _selected(key: int | slice | NDArray[Any], extent: int) -> range | NDArray[np.int64]:
     """The indices that a key selects along an axis; IndexError for an integer beyond it, as numpy raises."""
     if isinstance(key, slice):
         return range(*key.indices(extent))
-    if not -extent <= key < extent:
-        raise IndexError(f"index {key} is out of bounds for an axis of size {extent}")
-    return range(key % extent, key % extent + 1)
+    indices = np.atleast_1d(key).astype(np.int64)
+    beyond = indices[(indices < -extent) | (indices >= extent)]
+    if beyond.size:
+        raise IndexError(f"index {beyond[0]} is out of bounds for an axis of size {extent}")
+    indices = np.where(indices < 0, indices + extent, indices)
+    return indices if np.ndim(key) else range(indices[0], indices[0] + 1)
 
 
 def _require_same(step: ReaderStep, name: str, level: VariableLevel, first: int) -> None:
