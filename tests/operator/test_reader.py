@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_core import CuszError
 from cusz_operator.reading.contents import Cache
 
 pytest.importorskip("adios2")
@@ -182,6 +185,13 @@ def test_no_such_file(tmp_path: Path) -> None:
             cz.Reader(name)
 
 
+def test_a_reader_that_is_sent_to_another_process(file: tuple[Path, np.ndarray]) -> None:
+    with cz.Reader(file[0]) as run:
+        for each in (run, run[0], run["T"]):
+            with pytest.raises(TypeError, match=r"cannot be sent to another process: open '.*' there"):
+                pickle.dumps(each)
+
+
 def test_a_file_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "run.nc").touch()
     with pytest.raises(NotADirectoryError, match=r"run\.nc' is a file, not a \.bp folder"):
@@ -220,3 +230,49 @@ def test_variables_of_one_shape_are_shared_alike(tmp_path: Path) -> None:
         assert sum(count for _, (count,) in shares[0]) == n
         longer = [step.share("longer", rank)[1][0] for rank in range(3)]
         assert max(longer) - min(longer) > 100  # balanced by what is stored
+
+
+def write_run(path: Path, engine: Any, first: float, rows: int = 20, **options: Any) -> None:
+    """Three steps of U (compressed) and n (integers)."""
+    with cz.Writer(path, eb=1e-3, engine=engine, **options) as out:
+        for i in range(3):
+            with out.step():
+                out.put("U", support.smooth((rows, 30), support.F32) + np.float32(first + i))
+                out.put("n", np.full((rows, 30), first + i, np.int16))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("rows", [20, 9, 50])
+def test_a_file_that_is_written_again_while_it_is_read(rows: int, replaced: bool, engine: Any, tmp_path: Path) -> None:
+    """ADIOS2 crashes, or gives values of the new file. The old values are right as well, where they are still there."""
+    path = tmp_path / "run.bp"
+    write_run(path, engine, 0)
+    with cz.Reader(path, cache_bytes=0) as run:
+        old = run[0].read("U")
+        if replaced:
+            path.rename(tmp_path / "old.bp")
+        write_run(path, engine, 0 if rows == 20 else 10, rows)
+        with contextlib.suppress(CuszError):
+            assert np.array_equal(run[0].read("U"), old)
+        for step, name in [(0, "n"), (1, "U"), (1, "n"), (2, "U"), (2, "n")]:
+            with pytest.raises(CuszError, match="has been written again since it was opened"):
+                run[step].read(name)
+    with cz.Reader(path) as run:
+        assert run["n"].shape == (rows, 30)
+        run["U"].read()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_file_that_grows_while_it_is_read(is_closed: bool, engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    write_run(path, engine, 0)
+    with contextlib.ExitStack() as opened:
+        if not is_closed:
+            write_run(path, engine, 3, append=True)
+        run = opened.enter_context(cz.Reader(path, cache_bytes=0))
+        n_steps = len(run)
+        write_run(path, engine, n_steps, append=True)
+        assert len(run) == n_steps
+        for i, step in enumerate(run):
+            assert not support.violations(support.smooth((20, 30), support.F32) + np.float32(i), step.read("U"), 1e-3)
+            assert (step.read("n") == i).all()

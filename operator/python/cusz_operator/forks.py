@@ -14,13 +14,16 @@ from typing import Any, Literal, TypeVar
 _Lock = TypeVar("_Lock")
 
 #: In this order, in which threads take several of them.
-_KINDS = ("contents", "input", "capture", "files")
+_KINDS = ("contents", "input", "capture")
 _locks: dict[str, weakref.WeakSet[Any]] = {kind: weakref.WeakSet() for kind in _KINDS}
+#: How long a fork waits for a lock. A finalizer may take locks in any order, so that its thread and the one that forks
+#: could wait for each other.
+_MOST_SECONDS = 10
 _guard = threading.Lock()  # of what is kept here; held while the process forks
 _held: list[Any] = []
 
 
-def free_after_fork(lock: _Lock, kind: Literal["contents", "input", "capture", "files"]) -> _Lock:
+def free_after_fork(lock: _Lock, kind: Literal["contents", "input", "capture"]) -> _Lock:
     """The lock, which a fork will wait for.
 
     Args:
@@ -36,8 +39,8 @@ def _before() -> None:
     _guard.acquire()
     for kind in _KINDS:
         for lock in list(_locks[kind]):
-            lock.acquire()
-            _held.append(lock)
+            if lock.acquire(timeout=_MOST_SECONDS):
+                _held.append(lock)
 
 
 def _after() -> None:

@@ -193,6 +193,9 @@ class Contents:
         self._alike: tuple[int, dict[Extents, list[str]]] = (-1, {})  # of one step: names of arrays by shape
         self._known_entries: dict[str, Entry] | None = None
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a Reader cannot be sent to another process: open {self.path!r} there")
+
     def received(self) -> Iterator[int]:
         """The steps of a stream. What is known about one is forgotten when the next one is requested."""
         for step in self.input.received():

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..forks import free_after_fork
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 from ..tables import checks, metadata
 
@@ -29,6 +28,7 @@ from ..tables import checks, metadata
 #: the program, ADIOS2 and other libraries need some, too; and at most _MAX_OPEN, because reopening them is quick.
 _PART_OF_DESCRIPTORS = 8
 _MAX_OPEN = 1024
+_COMPARED = 1 << 16  # bytes at the end of metadata that tell whether a file is still the same
 _ALIGNED = 64  # offset of an archive in its memory: decoding is faster if it is aligned
 
 
@@ -114,9 +114,10 @@ class _Kept:
     """
 
     def __init__(self) -> None:
-        #: Also guards every DataFiles' own files; never held while a file is opened.
-        self.lock = free_after_fork(threading.Lock(), "files")
+        self.lock = threading.Lock()  # also guards every DataFiles' own files; never held while a file is opened
         self._files: dict[int, weakref.ref[_File]] = {}  # by descriptors, most recently used last
+        # Another thread may have held the lock when the process was forked, and is not there to release it.
+        os.register_at_fork(after_in_child=self._renew_lock)
 
     def use(self, file: _File) -> None:
         """Notes that the file is the one used last; the lock is held."""
@@ -138,6 +139,9 @@ class _Kept:
             if file is not None:
                 file.forget()
         return bool(surplus)
+
+    def _renew_lock(self) -> None:
+        self.lock = threading.Lock()
 
 
 _kept = _Kept()
@@ -235,6 +239,51 @@ class DataFiles:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not close_kept():
                 raise
         return _File(path, self, number)
+
+
+class MetadataFiles:
+    """Tells whether a folder still has the file that was opened, to which a program may have added steps.
+
+    ADIOS2 (2.12) reads the data of a file that was written again where those of the former one were, and takes what is
+    there for them: it crashes, or returns other values.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._index = folder / metadata.INDEX
+        self._ends = {file: _end_of(file) for file in (self._index, folder / "md.0", folder / checks.CHECKS_FILE)}
+        self._known = self._state()
+
+    def are_the_same(self) -> bool:
+        """Whether it has them; also if it has none any more, because what is open can still be read."""
+        state = self._state()
+        if state is None or state == self._known:
+            return True
+        if any(_end_of(file, *known[:2]) != known for file, known in self._ends.items()):
+            return False
+        self._known = state
+        return True
+
+    def _state(self) -> tuple[int, ...] | None:
+        """Changes with the index; None if there is none."""
+        try:
+            found = self._index.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _end_of(file: Path, begin: int | None = None, end: int = 0) -> tuple[int, int, bytes]:
+    """Some of the last bytes of a file (the first ones of its header change while it grows), and where they begin and
+    end; or those between two places."""
+    try:
+        with open(file, "rb") as opened:
+            if begin is None:
+                end = opened.seek(0, os.SEEK_END)
+                begin = max(end - _COMPARED, metadata.HEADER_BYTES)
+            opened.seek(begin)
+            return begin, end, opened.read(max(end - begin, 0))
+    except OSError:
+        return 0, 0, b""
 
 
 def has_several_writers(folder: Path) -> bool:

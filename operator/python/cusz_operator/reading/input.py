@@ -39,7 +39,7 @@ from ..ranks import Caught, Ranks, first_told
 from ..streams import told_apart
 from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
-from .datafiles import close_kept
+from .datafiles import MetadataFiles, close_kept
 from .walk import walk
 
 _T = TypeVar("_T")
@@ -116,6 +116,7 @@ class Input:
         self._parameters = given if self.is_stream else {**_of_file(given), **given}
         with self._calling("take the parameters of the engine for"):
             self._io = self._declare("cusz_reader")
+        self._metadata = None if self.is_stream else MetadataFiles(Path(self.absolute))
         mode = adios2.Mode.Read if self.is_stream else adios2.Mode.ReadRandomAccess
         with contextlib.ExitStack() as stack:
             for stream_comm in together:
@@ -465,6 +466,8 @@ class Input:
 
     def _request(self, name: str, target: NDArray[Any], work: Callable[[], _T]) -> _T:
         """Calls what makes ADIOS2 fill `target`."""
+        if self._metadata is not None and not self._metadata.are_the_same():
+            raise CuszError(f"{self.path!r} has been written again since it was opened: open it anew")
         try:
             return self._attempt(f"read {name!r} of", work)
         except Exception as error:
