@@ -62,7 +62,7 @@ def test_a_dataset(written: Path) -> None:
         assert data["x"].values.tolist() == list(range(30))
         assert data["step_W"].values.tolist() == [1, 2]
         assert data["once"].attrs["step"] == 1
-        assert data["U"].attrs == {"dimensions": "y x", "unit": "K"}
+        assert data["U"].attrs == {"unit": "K"}
         assert data.attrs["title"] == "a run"
         assert data.attrs["levels"].tolist() == [1, 2]
         assert data["V"].dtype == np.float64

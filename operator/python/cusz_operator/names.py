@@ -19,7 +19,7 @@ _MAX_MEANT = 1000  # numbers in one range
 _MAX_NAMES = 50  # in an error message
 _NUMBER = re.compile(r"\d+")
 #: Attributes of a variable that name its dimensions, slowest first; the first is what `Writer.put(dims=)` writes.
-_OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
+OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
 _OPENPMD_NAMES = "axisLabels"
 _MAX_LISTED = 4  # numbers with gaps between them; if there are more, only the first and the last are shown
 
@@ -115,7 +115,7 @@ def dimensions_of(name: str, ndim: int, attributes: Mapping[str, Any]) -> list[s
     """
     record = name.rpartition("/")[0]
     for key in (
-        *(f"{name}/{which}" for which in (*_OF_DIMENSIONS, _OPENPMD_NAMES)),
+        *(f"{name}/{which}" for which in (*OF_DIMENSIONS, _OPENPMD_NAMES)),
         f"{record}/{_OPENPMD_NAMES}",
     ):
         value = attributes.get(key)

@@ -36,7 +36,7 @@ from xarray.core import indexing
 from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
-from .names import dimensions_of
+from .names import OF_DIMENSIONS, dimensions_of
 from .reading.levels import VariableLevel
 from .reading.reader import Reader, ReaderVariable
 from .reading.steps import ReaderStep
@@ -407,6 +407,8 @@ def _variables_of(
         of_variable = variable.attributes
         if not has_step_dimension and len(all_steps) > 1 and not is_coordinate:
             of_variable = {"step": steps[0], **of_variable}
+        if given[name] is not None:  # xarray has the names, and scipy fails to write an attribute "dimensions"
+            of_variable = {key: value for key, value in of_variable.items() if key not in OF_DIMENSIONS}
         own_attributes = _with_fill_values_of(_attributes(of_variable), data.dtype)
         chunks = _preferred_chunks(variable, steps, has_step_dimension, of_level)
         encoding = {} if chunks is None else {"preferred_chunks": dict(zip(dimensions, chunks, strict=True))}
