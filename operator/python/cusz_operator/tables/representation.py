@@ -117,12 +117,13 @@ def one_value(value: Any) -> Any:
     """
     if isinstance(value, np.ma.MaskedArray) and value.ndim == 0:
         raise UnsupportedError("one value of a masked array, whose mask would be lost: put a number, or nothing")
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     if isinstance(value, str):
-        return value
+        return str(value)
     if isinstance(value, (bool, np.bool_)):
         return np.uint8(value)
-    is_number = isinstance(value, (int, float, complex, np.generic))
-    if is_number or (isinstance(value, np.ndarray) and value.ndim == 0):
+    if isinstance(value, (int, float, complex, np.generic)):
         array = np.asarray(value)
         if array.dtype.kind not in "iufc" or array.dtype.name in ("float128", "complex256"):
             raise UnsupportedError(f"{value!r:.100} is no number that ADIOS2 can store")
