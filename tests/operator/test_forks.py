@@ -122,6 +122,7 @@ import numpy as np
 import cusz_operator as cz
 from cusz_operator.plugin import Plugin
 from cusz_operator.reading import datafiles
+from cusz_operator.reading.contents import Blocks
 
 run = cz.Reader(sys.argv[1], cache_bytes=0)
 run[0].read("u")
@@ -130,6 +131,7 @@ lock = {
     "input": run._input._lock,
     "capture": Plugin._capture_lock,
     "files": datafiles._kept.lock,
+    "blocks": getattr(Blocks.__dict__["_edges"], "lock", threading.Lock()),  # before Python 3.12
 }[sys.argv[2]]
 is_held, may_go_on = threading.Event(), threading.Event()
 
@@ -155,7 +157,7 @@ run[1].read("u"), run[1].read("n")
 """
 
 
-@pytest.mark.parametrize("lock", ["contents", "input", "capture", "files"])
+@pytest.mark.parametrize("lock", ["contents", "input", "capture", "files", "blocks"])
 def test_a_child_reads_while_threads_of_its_parent_read(
     lock: str, engine: str, python: Callable, tmp_path: Path
 ) -> None:

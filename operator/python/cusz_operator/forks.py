@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 _Lock = TypeVar("_Lock")
 
 #: In this order, in which threads take several of them.
-_KINDS = ("contents", "input", "capture")
+_KINDS = ("contents", "input", "innermost")
 _locks: dict[str, weakref.WeakSet[Any]] = {kind: weakref.WeakSet() for kind in _KINDS}
 #: How long a fork waits for a lock. A finalizer may take locks in any order, so that its thread and the one that forks
 #: could wait for each other.
@@ -23,7 +23,7 @@ _guard = threading.Lock()  # of what is kept here; held while the process forks
 _held: list[Any] = []
 
 
-def free_after_fork(lock: _Lock, kind: Literal["contents", "input", "capture"]) -> _Lock:
+def free_after_fork(lock: _Lock, kind: Literal["contents", "input", "innermost"]) -> _Lock:
     """The lock, which a fork will wait for.
 
     Args:

@@ -174,7 +174,7 @@ class CaptureMemory:
 class Plugin:
     """The functions of cusz_operator.h, in the copy of the library that ADIOS2 uses in this process."""
 
-    _capture_lock = free_after_fork(threading.Lock(), "capture")
+    _capture_lock = free_after_fork(threading.Lock(), "innermost")
 
     def __init__(self) -> None:
         """

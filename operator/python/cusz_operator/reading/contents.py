@@ -111,6 +111,10 @@ class Blocks:
         return first_overlap(self.table["start"], self.table["count"]) is not None
 
 
+for _cached in filter(None, (getattr(each, "lock", None) for each in vars(Blocks).values())):
+    free_after_fork(_cached, "innermost")  # before Python 3.12, a cached property has a lock, for all instances
+
+
 class Cache:
     """The most recently used archives, up to a number of bytes."""
 
