@@ -143,6 +143,52 @@ def test_ranks_that_leave_the_program(
     assert require_right(path, 3) == 3
 
 
+@pytest.mark.quick(1)
+@pytest.mark.mpi
+@pytest.mark.parametrize("where", ["between steps", "in a step"])
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
+def test_a_rank_that_fails_while_others_wait_elsewhere(
+    overlap: bool, victim: int, where: str, mpirun: Callable, require_right: Callable, tmp_path: Path
+) -> None:
+    """They cannot be told of it in the program's own communication: the job ends, and says why."""
+    path = tmp_path / "run.bp"
+    arguments = [path, "BP5", str(victim), where, *(["overlap"] if overlap else [])]
+    env = {**os.environ, "CUSZ_PATIENCE": "2"}
+    done = mpirun(3, "faults.py", "strand", *arguments, timeout=60, check=False, env=env)
+    assert done.returncode != 0
+    assert logs(path, 3) == [["step 0", "step 1", "step 2"]] * 3
+    assert "raise LEAVING" in done.stderr  # where it failed
+    said = (
+        f"run.bp': rank {victim} has failed: ValueError: of the simulation. The other ranks have not come to the Writer"
+    )
+    assert done.stderr.count(said) == 1
+    assert require_right(path, 3 - overlap) == 3 - overlap
+
+
+@pytest.mark.quick(1)
+@pytest.mark.mpi
+@pytest.mark.parametrize("who", ["all", "last"])
+@pytest.mark.parametrize("how", ["end", "exit 1", "error"])
+def test_ranks_that_end_without_closing(
+    who: str, how: str, mpirun: Callable, require_right: Callable, tmp_path: Path
+) -> None:
+    """The Writer is closed when the program ends, so that no rank waits for one that has left."""
+    path = tmp_path / "run.bp"
+    done = mpirun(2, "faults.py", "leave open", path, "BP5", who, how, timeout=60, check=False)
+    assert (done.returncode == 0) == (who == "all" and how == "end")
+    left_behind, last = logs(path, 2)
+    told = ["error ValueError: of the simulation"] if how == "error" else []
+    assert last == ["step 0", "step 1", "step 2", *told]
+    if who == "all":
+        assert left_behind == last
+    else:
+        reason = "ValueError: of the simulation" if how == "error" else "closed the Writer while others ended a step"
+        assert "rank 1" in left_behind[-1]
+        assert left_behind[-1].endswith(reason)
+    assert require_right(path, 3) == 3
+
+
 @pytest.mark.quick(2, rest="long")
 @pytest.mark.mpi
 @pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])

@@ -232,7 +232,7 @@ class Plugin:
         Args:
             folder: where files grow.
             patience: seconds; infinity: for ever.
-            message: one line, without the line break.
+            message: without the last line break.
         """
         key = self._library.cusz_operator_watch_begin(os.fsencode(folder), patience, f"{message}\n".encode())
         try:

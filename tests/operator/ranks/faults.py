@@ -218,6 +218,39 @@ def leave(log: Log, comm: Any, path: str, engine: Any, mode: str, who: str, how:
         log.error(error)
 
 
+def strand(log: Log, comm: Any, path: str, engine: Any, victim: str, where: str, overlap: str = "") -> None:
+    """A rank fails after three steps, or in the fourth, while the others wait for it in the program's own
+    communication."""
+    fails = comm.rank == int(victim)
+    with cz.Writer(path, comm, eb=EB, engine=engine, overlap=bool(overlap)) as out:
+        for step in range(4):
+            with out.step():
+                if step == 3:
+                    if fails and where == "in a step":
+                        raise LEAVING["error"]
+                    comm.Barrier()
+                put_step(out, step, comm.rank, comm.size)
+            log.line(f"step {step}")
+            if step == 2:
+                if fails and where == "between steps":
+                    raise LEAVING["error"]
+                comm.Barrier()
+
+
+def leave_open(log: Log, comm: Any, path: str, engine: Any, who: str, how: str) -> None:
+    """As `leave` between steps, but the Writer is not closed, because there is no with statement."""
+    out = cz.Writer(path, comm, eb=EB, engine=engine)
+    sys.modules["kept"] = out  # type: ignore[assignment]  # as a variable of the program's is
+    for step in range(4):
+        if step == 3 and (who == "all" or comm.rank == comm.size - 1):
+            if how == "end":
+                return
+            raise LEAVING[how]
+        with out.step():
+            put_step(out, step, comm.rank, comm.size)
+        log.line(f"step {step}")
+
+
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
     """Writes until the disk is full, then a smaller step that may still fit."""
     if check.startswith("unchecked"):
@@ -437,6 +470,8 @@ KINDS: dict[str, Callable[..., None]] = {
     "fail": fail,
     "other ranks": other_ranks,
     "leave": leave,
+    "leave open": leave_open,
+    "strand": strand,
     "fill": fill,
     "open": open_wrongly,
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import math
 import os
 import sys
 import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -262,6 +266,8 @@ class Writer:
                 output.keep_for_ever()  # destructors would open it again, and end the process
                 raise
         self._output = output
+        if self._ranks.size > 1:
+            _OPENED.add(self)
 
     def _can_have_statistics(self, must: bool, where: str) -> bool:
         """Whether ADIOS2 keeps the minimum and maximum of blocks: the same on all ranks, or BP5 readers would crash.
@@ -458,7 +464,7 @@ class Writer:
             return
         lost = None
         try:
-            self._complete()
+            self._complete(error)
         except CuszError as caught:  # the file is closed all the same
             lost = caught
         output = self._output
@@ -489,7 +495,8 @@ class Writer:
         out_of_order = None
         if not self._together.is_closing:
             # A rank that closes while others end a step has failed in between.
-            out_of_order = self._together.close(error, self._not_written())
+            with output.watch_others(error, self._ranks):
+                out_of_order = self._together.close(error, self._not_written())
         self._finish(output)
         if error is None and out_of_order is not None:
             raise out_of_order
@@ -538,7 +545,7 @@ class Writer:
         self._forget()
         self._require_own()
         try:
-            self._complete()
+            self._complete(error)
         except CuszError as failure:
             raise type(failure)(f"{failure} (nor is the step after it, which ends here)") from failure
         began = time.perf_counter()
@@ -566,8 +573,12 @@ class Writer:
         except Exception as error:
             return Pending(work, agreed, failed(error), time.perf_counter() - began)
 
-    def _complete(self) -> None:
-        """Writes the step before if it is still pending, once this rank has compressed it (collective)."""
+    def _complete(self, error: BaseException | None = None) -> None:
+        """Writes the step before if it is still pending, once this rank has compressed it (collective).
+
+        Args:
+            error: of this rank, if it has failed since.
+        """
         if self._pending is None:
             return
         began = time.perf_counter()
@@ -575,7 +586,8 @@ class Writer:
         with caught:
             own = self._pending.made.result()
         pending, self._pending = self._pending, None
-        totals = self._gather(own, caught.error, pending.agreed)
+        with self._watch_others(error or caught.error):
+            totals = self._gather(own, caught.error, pending.agreed)
         self._write_step(pending.work, pending.agreed, totals, pending.seconds, time.perf_counter() - began)
 
     def _write_step(
@@ -603,6 +615,10 @@ class Writer:
         if self._progress:
             print_step(self._path, self._steps - 1, totals, seconds)
 
+    def _watch_others(self, error: BaseException | None) -> AbstractContextManager[None]:
+        """While this rank waits for the others at the end of a step: see `Output.watch_others`."""
+        return contextlib.nullcontext() if self._output is None else self._output.watch_others(error, self._ranks)
+
     def _forget(self) -> None:
         """Drops what has been put into the open step."""
         self._blocks, self._latest, self._values = [], {}, {}
@@ -622,7 +638,8 @@ class Writer:
                 ranges = [self._compressor.ranges_before(of) for of in blocks]
                 work = StepWork(self._compressor, blocks, ranges)
                 report = Report(described(blocks), np.concatenate([np.empty((0, 3)), *ranges]), tuple(values))
-        return work, self._together.end_step(report, caught.error, self._not_written())
+        with self._watch_others(caught.error):
+            return work, self._together.end_step(report, caught.error, self._not_written())
 
     def _compress(self, work: StepWork, agreed: Agreed) -> dict[str, Totals]:
         """Compresses this rank's blocks, and returns the totals of all ranks (collective)."""
@@ -754,6 +771,22 @@ class WriterStep:
             self._writer._forget()  # the process is being stopped, or the user of a notebook has had enough
             return
         self._writer._end_step(error)
+
+
+_OPENED: weakref.WeakSet[Writer] = weakref.WeakSet()  # by several ranks
+
+
+@atexit.register
+def _close_all() -> None:
+    """Closes what is still open when the program ends, or the other ranks would wait for this one for ever."""
+    error = getattr(sys, "last_value", None)
+    if error is not None and (not isinstance(error, Exception) or "mpi4py.run" in sys.modules):
+        return  # as in `Writer.__exit__`; and python -m mpi4py ends the job itself
+    for writer in list(_OPENED):
+        try:
+            writer._close(error)
+        except CuszError as failure:
+            print(f"cusz_operator: {failure}", file=sys.stderr, flush=True)
 
 
 def _require_known(what: str, options: Iterable[str]) -> None:
