@@ -159,9 +159,7 @@ def test_a_rank_that_fails_while_others_wait_elsewhere(
     assert done.returncode != 0
     assert logs(path, 3) == [["step 0", "step 1", "step 2"]] * 3
     assert "raise LEAVING" in done.stderr  # where it failed
-    said = (
-        f"run.bp': rank {victim} has failed: ValueError: of the simulation. The other ranks have not come to the Writer"
-    )
+    said = f"rank {victim} has failed: ValueError: of the simulation. For 2 s the other ranks have neither"
     assert done.stderr.count(said) == 1
     assert require_right(path, 3 - overlap) == 3 - overlap
 
@@ -548,6 +546,24 @@ def test_a_rank_fails_while_others_receive(
     assert last == [*steps, "error ValueError: of the monitor"]
     for lines in others:
         assert lines == [*steps, f"error CuszError: rank 2 has left the stream {str(stream)!r} {error}"]
+
+
+@pytest.mark.full
+@pytest.mark.mpi
+def test_a_rank_fails_while_others_that_receive_wait_elsewhere(
+    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that reads ends, and says why; the writer goes on."""
+    stream, log = tmp_path / "stream", tmp_path / "received"
+    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "30")
+    monkeypatch.setenv("LOG", str(log))
+    monkeypatch.setenv("CUSZ_PATIENCE", "2")
+    reading = start_ranks(3, "faults.py", "receive", stream, "SST", "2", "others wait")
+    output, _ = reading.communicate(timeout=60)
+    assert reading.returncode != 0
+    assert "rank 2 has failed: ValueError: of the monitor. For 2 s the other ranks have neither" in output
+    assert writing.wait(60) == 0
+    assert logs(log, 3) == [["step 0", "step 1", "step 2"]] * 3
 
 
 def kill_the_writer(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import math
 import os
 import sys
 import time
+import traceback
+import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -17,7 +22,7 @@ from cusz_core import errors
 from cusz_core.errors import CuszError, OutOfMemoryError, ParameterError
 
 from .errors import PluginError
-from .plugin import without_colours
+from .plugin import Plugin, without_colours
 
 T = TypeVar("T")
 _ERRORS: dict[str, type[CuszError]] = {name: getattr(errors, name) for name in errors.__all__}
@@ -99,6 +104,52 @@ def first_told(comm: Any, text: str | None) -> tuple[int, str] | None:
         return None
     rank = int(-first[0])
     return rank, comm.bcast(text, root=rank)
+
+
+def watch_others(plugin: Plugin, path: str, rank: int, error: BaseException | None) -> AbstractContextManager[None]:
+    """While a rank that has failed waits for the others: ends this process, and so the job, if they do not come.
+
+    They may wait for this rank elsewhere, in the program's own communication, where they cannot be told of it.
+
+    Args:
+        plugin: has the watch.
+        path: of the file or stream; as long as something changes in a folder, the others are at work.
+        rank: this one.
+        error: of this rank; None: it has not failed, and may wait for as long as it takes.
+    """
+    failure = failure_of(error)
+    if error is None or failure is None:
+        return contextlib.nullcontext()
+    where = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return plugin.watch(
+        path,
+        PATIENCE,
+        f"{where}cusz_operator: {path!r}: rank {rank} has failed: {failure.message}. For {PATIENCE:g} s the other "
+        "ranks have neither ended the step nor closed the file or stream: they may wait for this rank elsewhere. "
+        "(CUSZ_PATIENCE sets how many seconds to wait.) The job is ended.",
+    )
+
+
+#: What several ranks have opened together, and how to close it after an error, or at the end of the program.
+_OPENED: weakref.WeakKeyDictionary[Any, Callable[[Any, BaseException | None], object]] = weakref.WeakKeyDictionary()
+
+
+def close_at_exit(opened: Any, close: Callable[[Any, BaseException | None], object]) -> None:
+    """When the program ends, or an exception ends it, calls `close(opened, exception)` if `opened` is still there:
+    otherwise the other ranks would wait for this one for ever. It does nothing if it is already closed."""
+    _OPENED[opened] = close
+
+
+@atexit.register
+def _close_all() -> None:
+    error = getattr(sys, "last_value", None)
+    if error is not None and (not isinstance(error, Exception) or "mpi4py.run" in sys.modules):
+        return  # an interrupted rank must not wait for others; and python -m mpi4py ends the job itself
+    for opened, close in list(_OPENED.items()):
+        try:
+            close(opened, error)
+        except CuszError as failure:
+            print(f"cusz_operator: {failure}", file=sys.stderr, flush=True)
 
 
 class Ranks:

@@ -146,9 +146,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def receive(log: Log, comm: Any, path: str, engine: Any, last: str = "") -> None:
+def receive(log: Log, comm: Any, path: str, engine: Any, last: str = "", others: str = "") -> None:
     """Reads all steps of a stream, each rank its share, and logs the memory of the process like `steps`. The last rank
-    fails in step `last`. Before each step, rank 0 waits while the file exists that HOLD in the environment names."""
+    fails in step `last`; with `others`, these then wait for it in their own communication. Before each step, rank 0
+    waits while the file exists that HOLD in the environment names."""
     with cz.Reader(path, comm, engine=engine, parameters={"OpenTimeoutSecs": "60"}) as run:
         for step in run:
             if comm.rank == 0 and (hold := os.environ.get("HOLD")):
@@ -161,6 +162,8 @@ def receive(log: Log, comm: Any, path: str, engine: Any, last: str = "") -> None
             log.line(f"step {step.index}")
             if last and step.index == int(last) and comm.rank == comm.size - 1:
                 raise ValueError("of the monitor")
+            if others and step.index == int(last):
+                comm.Barrier()
             if step.index % 10 == 9:
                 log.line(f"rss {resident_bytes()}")
     log.line("closed")

@@ -35,7 +35,7 @@ from ..adios2_calls import (
 )
 from ..forks import free_after_fork
 from ..plugin import Plugin
-from ..ranks import Caught, Ranks, first_told
+from ..ranks import Caught, Ranks, close_at_exit, first_told, watch_others
 from ..streams import told_apart
 from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
@@ -122,6 +122,8 @@ class Input:
             for stream_comm in together:
                 stack.enter_context(told_apart(adios2, stream_comm, self._parameters))
             self._engine: Any = self._opened(lambda: self._io.open(self.absolute, mode, *together))
+        if self._comm is not None:
+            close_at_exit(self, Input._close_after)
         with self._calling("count the steps of"):
             self.n_steps = 0 if self.is_stream else int(self._engine.steps())
             self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
@@ -168,12 +170,18 @@ class Input:
                 return
             comm, self._comm = self._comm, None
             if comm is not None and (error is None or isinstance(error, Exception)):  # else the process is stopped
-                first_told(comm, "it has closed it" if error is None else _described(error))
+                with watch_others(self._plugin or Plugin(), self.absolute, comm.rank, error):
+                    first_told(comm, "it has closed it" if error is None else _described(error))
             # An open step is not ended: that would be collective, and would fail after a failed request.
             if self.is_stream or self.n_steps:  # ADIOS2's Close crashes on a file that is still empty
                 with self._calling("close"):
                     engine.close()
             self._unfinished.clear()
+
+    def _close_after(self, error: BaseException | None) -> None:
+        """Closes it when an exception ends the program, if the other ranks have not left it."""
+        if error is not None and self._comm is not None:
+            self.close(error)
 
     def received(self) -> Iterator[int]:
         """The steps of a stream as they arrive; each is open until the next one is requested."""

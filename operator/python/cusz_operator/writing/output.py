@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import math
 import os
-import traceback
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -149,27 +148,6 @@ class Output:
             f"cusz_operator: {self._path!r}: {what}: ADIOS2 does not come back, and nothing in the folder has changed "
             f"for {patience:g} s: it has failed on a rank, and left all of them waiting. (Is the disk full, or a "
             "quota? CUSZ_PATIENCE sets how many seconds to wait.) The job is ended; complete steps are in the file.",
-        )
-
-    def watch_others(self, error: BaseException | None, own: ranks.Ranks) -> AbstractContextManager[None]:
-        """While a rank that has failed waits for the others: ends this process, and so the job, if they do not come.
-
-        They may wait for this rank elsewhere, in the program's own communication, where they cannot be told of it.
-
-        Args:
-            error: of this rank; None: it has not failed, and may wait for as long as it takes.
-            own: this rank and the others.
-        """
-        failure = ranks.failure_of(error)
-        if failure is None or own.size == 1:
-            return contextlib.nullcontext()
-        where = "".join(traceback.format_exception(type(error), error, error.__traceback__)) if error else ""
-        return self.plugin.watch(
-            self.absolute,
-            ranks.PATIENCE,
-            f"{where}cusz_operator: {self._path!r}: rank {own.rank} has failed: {failure.message}. The other ranks "
-            f"have not come to the Writer for {ranks.PATIENCE:g} s, and may wait for this one elsewhere. "
-            "(CUSZ_PATIENCE sets how many seconds to wait.) The job is ended; complete steps are in the file.",
         )
 
     def attribute(self, name: str, value: Any) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import math
 import os
 import sys
 import time
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,7 +24,7 @@ from cusz_core.parameters import TABLE, Mode
 
 from ..adios2_calls import calling_adios2, close_after, converted, import_adios2, require_mpi
 from ..plugin import plugin_path
-from ..ranks import Caught, Ranks
+from ..ranks import Caught, Ranks, close_at_exit, watch_others
 from ..reading import datafiles
 from ..reading.contents import what_is_in
 from ..tables import blocktable, checks, statistics
@@ -267,7 +265,7 @@ class Writer:
                 raise
         self._output = output
         if self._ranks.size > 1:
-            _OPENED.add(self)
+            close_at_exit(self, Writer._close)
 
     def _can_have_statistics(self, must: bool, where: str) -> bool:
         """Whether ADIOS2 keeps the minimum and maximum of blocks: the same on all ranks, or BP5 readers would crash.
@@ -495,7 +493,7 @@ class Writer:
         out_of_order = None
         if not self._together.is_closing:
             # A rank that closes while others end a step has failed in between.
-            with output.watch_others(error, self._ranks):
+            with self._watch_others(output, error):
                 out_of_order = self._together.close(error, self._not_written())
         self._finish(output)
         if error is None and out_of_order is not None:
@@ -586,7 +584,7 @@ class Writer:
         with caught:
             own = self._pending.made.result()
         pending, self._pending = self._pending, None
-        with self._watch_others(error or caught.error):
+        with self._watch_others(self._output, error or caught.error):
             totals = self._gather(own, caught.error, pending.agreed)
         self._write_step(pending.work, pending.agreed, totals, pending.seconds, time.perf_counter() - began)
 
@@ -615,9 +613,11 @@ class Writer:
         if self._progress:
             print_step(self._path, self._steps - 1, totals, seconds)
 
-    def _watch_others(self, error: BaseException | None) -> AbstractContextManager[None]:
-        """While this rank waits for the others at the end of a step: see `Output.watch_others`."""
-        return contextlib.nullcontext() if self._output is None else self._output.watch_others(error, self._ranks)
+    def _watch_others(self, output: Output | None, error: BaseException | None) -> AbstractContextManager[None]:
+        """While this rank waits for the others to end a step or close the Writer: see `ranks.watch_others`."""
+        if output is None or self._ranks.size == 1:
+            return contextlib.nullcontext()
+        return watch_others(output.plugin, output.absolute, self._ranks.rank, error)
 
     def _forget(self) -> None:
         """Drops what has been put into the open step."""
@@ -638,7 +638,7 @@ class Writer:
                 ranges = [self._compressor.ranges_before(of) for of in blocks]
                 work = StepWork(self._compressor, blocks, ranges)
                 report = Report(described(blocks), np.concatenate([np.empty((0, 3)), *ranges]), tuple(values))
-        with self._watch_others(caught.error):
+        with self._watch_others(self._output, caught.error):
             return work, self._together.end_step(report, caught.error, self._not_written())
 
     def _compress(self, work: StepWork, agreed: Agreed) -> dict[str, Totals]:
@@ -771,22 +771,6 @@ class WriterStep:
             self._writer._forget()  # the process is being stopped, or the user of a notebook has had enough
             return
         self._writer._end_step(error)
-
-
-_OPENED: weakref.WeakSet[Writer] = weakref.WeakSet()  # by several ranks
-
-
-@atexit.register
-def _close_all() -> None:
-    """Closes what is still open when the program ends, or the other ranks would wait for this one for ever."""
-    error = getattr(sys, "last_value", None)
-    if error is not None and (not isinstance(error, Exception) or "mpi4py.run" in sys.modules):
-        return  # as in `Writer.__exit__`; and python -m mpi4py ends the job itself
-    for writer in list(_OPENED):
-        try:
-            writer._close(error)
-        except CuszError as failure:
-            print(f"cusz_operator: {failure}", file=sys.stderr, flush=True)
 
 
 def _require_known(what: str, options: Iterable[str]) -> None:
