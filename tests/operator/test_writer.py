@@ -310,6 +310,13 @@ def test_a_folder_of_other_things_is_not_replaced(
     assert [(tmp_path / name).read_text() for name in others] == ["mine"] * len(others)
 
 
+def test_a_pipe_among_the_files_of_a_run(engine: Any, tmp_path: Path) -> None:
+    """ADIOS2 would open it, and wait for ever for somebody to read it."""
+    os.mkfifo(tmp_path / "data.0")
+    with pytest.raises(cusz_core.ParameterError, match=r"a folder with other things than a run, such as 'data\.0'"):
+        cz.Writer(tmp_path, eb=1, engine=engine)
+
+
 @pytest.mark.parametrize("there", [[], ["data.0"], ["data.0", "md.0", "mmd.0", "profiling.json"]])
 def test_an_empty_folder_or_one_of_a_run_that_was_killed_is_replaced(
     there: list[str], engine: Any, tmp_path: Path

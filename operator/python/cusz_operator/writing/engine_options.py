@@ -129,7 +129,7 @@ def _require_a_run(folder: Path) -> None:
     is_run = datafiles.has_steps(folder)
     for entry in list(os.scandir(folder)):
         is_own = is_run or re.fullmatch(r"(data\.\d+|(md|mmd|profiling|cusz)\..*)", entry.name)
-        if not is_own or entry.is_dir(follow_symlinks=False):
+        if not (is_own and (entry.is_file() or entry.is_symlink())):
             raise ParameterError(
                 f"it is a folder with other things than a run, such as {entry.name!r}, which ADIOS2 would delete: take "
                 "another name"
