@@ -154,8 +154,8 @@ def test_interpolated_ratios():
 def test_memory():
     if measure.with_peak(lambda: None)[1] is None:
         pytest.skip("/proc/self/clear_refs cannot be written: the kernel does not reset the peak of memory")
-    _, peak = measure.with_peak(lambda: np.ones(4_000_000))
-    assert (peak or 0) > 30_000_000
+    _, peak = measure.with_peak(lambda: np.ones(25_000_000))  # 200 MB: the kernel may take some back meanwhile
+    assert (peak or 0) > 150_000_000
 
 
 # --------------------------------------------------------------------------------------------------------- failures

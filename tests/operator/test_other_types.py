@@ -86,7 +86,7 @@ def test_single_values(engine: Any, tmp_path: Path) -> None:
         "0-d, text": np.array("Grüße"),
         "half": np.float16(0.5),
     }
-    twice = {name: value if np.asarray(value).dtype.kind in "bU" else 2 * value for name, value in values.items()}
+    twice = {name: value if np.asarray(value).dtype.kind in ("b", "U") else 2 * value for name, value in values.items()}
     support.write_run(tmp_path / "run.bp", {"T": X, **values}, {"T": X, **twice}, eb=1e-3, engine=engine)
     with cz.Reader(tmp_path / "run.bp") as run:
         for step, expected in zip(run, (values, twice), strict=True):
