@@ -168,3 +168,25 @@ def test_a_child_reads_while_threads_of_its_parent_read(
                 out.put("u", np.linspace(0, 1, 1000, dtype=np.float32).reshape(10, 100) + np.float32(i))
                 out.put("n", np.full((10, 100), 7))
     python(READS, tmp_path / "run.bp", lock, timeout=60)
+
+
+@pytest.mark.parametrize("ends", ["sys.exit()", "raise ValueError"])
+def test_a_child_that_ends_closes_nothing_for_the_ranks(ends: str) -> None:
+    program = f"""
+import os, sys
+from cusz_operator import ranks
+
+class Opened:
+    pass
+
+opened = Opened()
+ranks.close_at_exit(opened, lambda *_: print("closed by", os.getpid(), flush=True))
+child = os.fork()
+if child == 0:
+    {ends}
+os.waitpid(child, 0)
+print("parent", os.getpid(), flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    parent, closed = done.stdout.splitlines()
+    assert closed.split()[-1] == parent.split()[-1]

@@ -132,6 +132,7 @@ def watch_others(plugin: Plugin, path: str, rank: int, error: BaseException | No
 
 #: What several ranks have opened together, and how to close it after an error, or at the end of the program.
 _OPENED: weakref.WeakKeyDictionary[Any, Callable[[Any, BaseException | None], object]] = weakref.WeakKeyDictionary()
+os.register_at_fork(after_in_child=_OPENED.clear)  # a child is no rank
 
 
 def close_at_exit(opened: Any, close: Callable[[Any, BaseException | None], object]) -> None:
