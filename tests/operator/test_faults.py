@@ -528,24 +528,31 @@ def test_ranks_are_killed_25_times(engine: str, require_right: Callable, start_r
 # ------------------------------------------------------------------------------------------------ a reader that fails
 
 
+def failing_readers(
+    start_ranks: Callable, folder: Path, patch: pytest.MonkeyPatch, *others: str
+) -> tuple[str, list[list[str]]]:
+    """What three ranks print and log that read a stream, the last of which fails in step 2. The writer goes on."""
+    stream, log = folder / "stream", folder / "received"
+    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "30")
+    patch.setenv("LOG", str(log))
+    reading = start_ranks(3, "faults.py", "receive", stream, "SST", "2", *others)
+    output, _ = reading.communicate(timeout=60)
+    assert reading.returncode != 0, output
+    assert writing.wait(60) == 0
+    return output, logs(log, 3)
+
+
 @pytest.mark.full
 @pytest.mark.mpi
 def test_a_rank_fails_while_others_receive(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All ranks that read the stream end with an error that names the rank; the writer goes on."""
-    stream, log = tmp_path / "stream", tmp_path / "received"
-    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "30")
-    monkeypatch.setenv("LOG", str(log))
-    reading = start_ranks(3, "faults.py", "receive", stream, "SST", "2")
-    output, _ = reading.communicate(timeout=60)
-    assert reading.returncode != 0, output
-    assert writing.wait(60) == 0
+    _, (*others, last) = failing_readers(start_ranks, tmp_path, monkeypatch)
     steps, error = ["step 0", "step 1", "step 2"], "before its end: ValueError: of the monitor"
-    *others, last = logs(log, 3)
     assert last == [*steps, "error ValueError: of the monitor"]
     for lines in others:
-        assert lines == [*steps, f"error CuszError: rank 2 has left the stream {str(stream)!r} {error}"]
+        assert lines == [*steps, f"error CuszError: rank 2 has left the stream {str(tmp_path / 'stream')!r} {error}"]
 
 
 @pytest.mark.full
@@ -554,16 +561,10 @@ def test_a_rank_fails_while_others_that_receive_wait_elsewhere(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job that reads ends, and says why; the writer goes on."""
-    stream, log = tmp_path / "stream", tmp_path / "received"
-    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "30")
-    monkeypatch.setenv("LOG", str(log))
     monkeypatch.setenv("CUSZ_PATIENCE", "2")
-    reading = start_ranks(3, "faults.py", "receive", stream, "SST", "2", "others wait")
-    output, _ = reading.communicate(timeout=60)
-    assert reading.returncode != 0
+    output, received = failing_readers(start_ranks, tmp_path, monkeypatch, "others wait")
     assert "rank 2 has failed: ValueError: of the monitor. For 2 s the other ranks have neither" in output
-    assert writing.wait(60) == 0
-    assert logs(log, 3) == [["step 0", "step 1", "step 2"]] * 3
+    assert received == [["step 0", "step 1", "step 2"]] * 3
 
 
 def kill_the_writer(
