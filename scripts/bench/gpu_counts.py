@@ -29,12 +29,14 @@ The model shows which limit is near, and how a change affects it. gpu-prediction
 speeds of other compressors.
 
 A field of 64^3 has fewer tiles than a device has room for. Its time is modelled as the assumed cost of its launches
-(LAUNCH_US) plus the longest chain of each for one tile.
+(LAUNCH_US) plus the longest chain of each for one tile. Many blocks that are compressed in one call take the time that
+their values take, as part of 2^27, and the cost of the launches, which are as many as for one block.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import re
@@ -58,6 +60,8 @@ LAUNCH_US = (2, 4)
 PUBLISHED = (0.21, 0.39, 0.58)
 ONE_TILE = "turbulence 8x16x32 f32 (one tile), rel 1e-3"
 SMALL = "turbulence 64^3 f32, rel 1e-3"
+MANY = "turbulence in 64 blocks of 32^3 f32, rel 1e-3"  # in one call, compressed only
+BLOCK_VALUES, BLOCKS = 32**3, 1000  # whose time is modelled
 SPLINE = ", spline"  # suffix of field names for which this codec is counted instead of Lorenzo
 #: The counts that are compared, by the names of their columns.
 COMPARED = ("threads", "warp instructions", "wavefronts", "sectors", "chain")
@@ -125,7 +129,8 @@ def main(words: Sequence[str] | None = None) -> int:
     def work() -> Iterator[str]:
         names = [options.base] if options.alone else [options.base, options.head]
         *base, head = count_all(names, options.keep)
-        tables = [kernels_table(head), calls_table(head), times_table(head), predictions_table(head), small_table(head)]
+        tables = [kernels_table(head), calls_table(head), times_table(head), predictions_table(head)]
+        tables += [small_table(head), many_table(head)]
         tables += [line_table(head, options.lines)] if options.lines else []
         tables += [change_table(base[0], head, *names)] if base else []
         print("\n\n".join(tables))
@@ -181,7 +186,7 @@ def by_kernel(launches: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[s
 
 def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequence[dict[str, Any]]) -> Kernel:
     """The totals over all launches of one kernel. registers: a row for every kernel and architecture."""
-    largest = max(launches, key=lambda launch: int(launch["grid"][0]))
+    largest = max(launches, key=lambda launch: math.prod(map(int, launch["grid"])))
     threads, shared = int(largest["block"][0]), int(largest["shared_bytes"])
     fit = {}
     for row in registers:
@@ -196,7 +201,7 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
     sectors = total("sectors_missed") + total("sectors_stored") - total("sectors_merged")
     classes = {name: sum(launch["threads"][name] for launch in launches) for name in largest["threads"]}
     return Kernel(
-        values, int(largest["grid"][0]), threads, sum(classes.values()), total("warp_instructions"),
+        values, math.prod(map(int, largest["grid"])), threads, sum(classes.values()), total("warp_instructions"),
         total("shared_wavefronts"), total("shared_accesses"), sectors,
         total("chain_sum"), max(int(launch["chain_longest"]) for launch in launches), total("warps"), classes, fit,
         len(launches), total("chain_longest"),
@@ -206,8 +211,9 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
 def count_here(folder: Path) -> list[dict[str, Any]]:
     """The launches of both directions for every field."""
     sys.path[:0] = [str(SIMT), str(SIMT.parent / "ptx")]
+    import numpy as np
     from ptx_library import PtxLibrary
-    from simt_library import CPU, DEVICE, REL, Context
+    from simt_library import CPU, CUDA, DEVICE, REL, Context
 
     ptx = folder / "ptx/kernels.ptx"
     library, sources = PtxLibrary(folder / "ptx/lib/libcusz_core.so.0"), source_lines(ptx.read_text())
@@ -224,6 +230,13 @@ def count_here(folder: Path) -> list[dict[str, Any]]:
 
     with library.kernels_of(ptx), Context(library) as context:
         for name, (x, rel) in fields().items():
+            if name == MANY:
+                blocks = [np.ascontiguousarray(b) for b in blocks_of(x)]
+                made = context.compress_many(blocks, rel, REL, field=DEVICE, backend=CUDA)
+                if made != context.compress_many(blocks, rel, REL, backend=CPU):
+                    raise Failure(f"the archives of {name} are not those of the CPU")
+                counted(name, "compress", x.size)
+                continue
             predictor = "spline" if name.endswith(SPLINE) else "lorenzo"
             wanted = context.compress(x, rel, REL, backend=CPU, predictor=predictor)
             if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE, predictor=predictor) != wanted:
@@ -232,6 +245,13 @@ def count_here(folder: Path) -> list[dict[str, Any]]:
             context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
             counted(name, "decompress", x.size)
     return calls
+
+
+def blocks_of(x: Any) -> Iterator[Any]:
+    """Cubes of BLOCK_VALUES values."""
+    edge = round(BLOCK_VALUES ** (1 / 3))
+    for z, y, x0 in itertools.product(*(range(0, n, edge) for n in x.shape)):
+        yield x[z : z + edge, y : y + edge, x0 : x0 + edge]
 
 
 def source_lines(text: str) -> list[str]:
@@ -274,6 +294,7 @@ def fields() -> dict[str, tuple[Any, float]]:
         ),
         "particles 2^18 f32, rel 1e-3": (lambda: made.particles_vx(64), 1e-3),
         SMALL: (lambda: turbulence[:64, :64, :64], 1e-3),
+        MANY: (lambda: turbulence, 1e-3),
         ONE_TILE: (lambda: turbulence[:8, :16, :32], 1e-3),
         "turbulence 128^3 f32, rel 1e-3" + SPLINE: (lambda: turbulence, 1e-3),
         "density 128^3 f32, rel 1e-3" + SPLINE: (lambda: density, 1e-3),
@@ -331,7 +352,7 @@ def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
     cycle = 1e-9 / processor.ghz
     of_all = cycle / processor.multiprocessors
     scale = 1.0 if kernel.blocks == 1 else MODEL_VALUES / kernel.values
-    if name.startswith("count_kernel"):
+    if name.startswith("count_kernel") and not name.endswith(gpu_resources.MANY):
         scale *= sample_rate(kernel.values) / sample_rate(MODEL_VALUES)
     fit = kernel.warps_of_processor.get(processor.architecture, 0)
     if kernel.blocks == 1:  # one multiprocessor does all the work, however large the field is
@@ -461,6 +482,18 @@ def small_table(counts: Counts) -> str:
             cells.append(f"{low:.0f} to {high:.0f} us")
         lines.append([direction, launches, cycles, *cells])
     return table(["64^3 f32", "launches", "cycles one after another", *PROCESSORS], lines)
+
+
+def many_table(counts: Counts) -> str:
+    """Many blocks in one call."""
+    kernels = {row.kernel: kernel for row, kernel in counts.items() if row.field == MANY}
+    launches, share = sum(kernel.launches for kernel in kernels.values()), BLOCKS * BLOCK_VALUES / MODEL_VALUES
+    cells = []
+    for processor in PROCESSORS.values():
+        us = sum(modelled(name, kernel, processor)[0] for name, kernel in kernels.items()) * share * 1e6
+        low, high = (f"{us + launches * cost:.0f}" for cost in LAUNCH_US)
+        cells.append(f"{low} to {high} us")
+    return table([f"{BLOCKS} blocks of 32^3 f32", "launches", *PROCESSORS], [["compress", launches, *cells]])
 
 
 def line_table(counts: Counts, n: int) -> str:

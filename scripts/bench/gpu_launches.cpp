@@ -112,6 +112,17 @@ void compression() {
     for_shapes([](const TileBatch& batch) { compress_tiles(CompressArguments<T>{.batch = batch}, nullptr); });
 }
 
+template <class T>
+void compression_of_many() {
+    compute_range(Each<RangeArguments<T>>{nullptr, 1}, 1, nullptr);
+    resolve_bound(Each<BoundArguments<T>>{nullptr, 1}, nullptr);
+    for_shapes([](const TileBatch& batch) {
+        const ManyTiles tiles{batch.tiling.shape(), 5, 1};
+        count_symbols(Each<CountArguments<T>>{nullptr, 1}, tiles, nullptr);
+        compress_tiles(Each<CompressArguments<T>>{nullptr, 1}, tiles, nullptr);
+    });
+}
+
 void codebooks() {
     for (const auto& [r, bins] : alphabets) {
         purpose = bins;
@@ -119,6 +130,7 @@ void codebooks() {
         BookArguments book{nullptr, r, cusz::Sample(1, r), nullptr, nullptr, nullptr, nullptr, nullptr};
         if (book_memory_bytes(r) != 0) book.memory = &memory;
         make_book(book, nullptr);
+        if (book.memory == nullptr) make_books(Each<BookArguments>{nullptr, 1}, r, nullptr);
     }
     purpose = "";
 }
@@ -227,6 +239,8 @@ int main(int, char** arguments) {
     shared_bytes_of_block = std::atoi(arguments[1]);
     compression<float>();
     compression<double>();
+    compression_of_many<float>();
+    compression_of_many<double>();
     codebooks();
     IndexArguments index{};
     index.n_tiles = 1;

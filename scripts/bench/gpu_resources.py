@@ -27,6 +27,9 @@ PROCESSORS = {80: (164, 2048, 32), 86: (100, 1536, 16), 89: (100, 1536, 24), 90:
 #: The engine requests at most this many blocks (launch.cuh, max_blocks_of_processor).
 MAX_BLOCKS = 8
 
+#: Ends the names of kernels that are launched for many fields at once.
+MANY = ", many fields"
+
 #: A launch: the kernel's mangled name, its purpose, threads, and bytes of dynamic shared memory.
 Launch = tuple[str, str, int, int]
 
@@ -144,11 +147,14 @@ def joined(compiled: Iterable[Row], launches: Mapping[int, Iterable[Launch]]) ->
 
 
 def short_name(mangled: str) -> str:
-    """compress_kernel<float> of _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE."""
+    """compress_kernel<float> of _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE.
+
+    The kernels for many fields at once, whose arguments are those of Each, have a mark.
+    """
     found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:[fd]?E|N|L))?", mangled)
     assert found is not None, mangled
     types = {"f": "<float>", "d": "<double>", None: ""}
-    return found[1] + types[found[2]]
+    return found[1] + types[found[2]] + (MANY if "4EachI" in mangled else "")
 
 
 def resident_blocks(row: Row, threads: int, dynamic_shared: int) -> int | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ptx_library import PtxLibrary
 from ptx_writing import HEAD
 from simt_fields import COVERING, KINDS, REACHING, SPLINE_KINDS, SPLINE_SHAPES
-from simt_library import ABS, CPU, DEVICE, PW_REL, REL, Context, Failure
+from simt_library import ABS, CPU, CUDA, DEVICE, PW_REL, REL, Context, Failure
 
 import support
 
@@ -35,6 +35,21 @@ def check_identity(context: Context, x: NDArray, eb: float, mode: int = ABS, **o
     between = len(library.counts())
     assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
     assert before < between < len(library.counts()) or x.size == 0
+
+
+def check_many(context: Context, dtype: np.dtype, bins: int = 64) -> None:
+    """Fields in one call, with tiles of every shape."""
+    for shapes in ([(5000,), (700,)], [(70, 90)] * 3, [(18, 33, 40), (3, 60, 70), (9, 17, 33)]):
+        fields = [KINDS["mixture"].make(shape, dtype) for shape in shapes]
+        wanted = context.compress_many(fields, 1e-3, REL, backend=CPU, bins=bins)
+        assert context.compress_many(fields, 1e-3, REL, field=DEVICE, backend=CUDA, bins=bins) == wanted
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_many_fields(engine: PtxLibrary, reused: Context, dtype: np.dtype) -> None:
+    for order, blocks in ((0, 1), (1, 7), (2, 4)):
+        engine.set_schedule(order, 5, blocks)
+        check_many(reused, dtype)
 
 
 @pytest.mark.parametrize(("name", "shape", "dtype"), COVERING, ids=str)
@@ -96,6 +111,8 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
         test_spline(engine, reused, name, shape, dtype)
     for eb, dtype in itertools.product((1e-2, 1e-6), DTYPES):  # logarithms of either type
         check_identity(reused, np.exp2(support.smooth((70, 90), dtype)), eb, PW_REL)
+    for bins, dtype in ((64, DTYPES[0]), (64, DTYPES[1]), (1024, DTYPES[0])):
+        check_many(reused, dtype, bins)
     for bins in (64, 128, 8192):
         check_identity(reused, KINDS["smooth"].make((5000,), DTYPES[0]), 1e-3, REL, bins=bins)
     entries = set(re.findall(r"\.entry (\w+)\(", kernels.read_text()))

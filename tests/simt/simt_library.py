@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -352,6 +352,14 @@ class Device(Memory):
         self.base = 0
 
 
+class MadeOfMany(NamedTuple):
+    """An archive of cusz_compress_many, its cusz_info, and min, max and n_valid of the field (0: not wanted)."""
+
+    archive: bytes
+    info: bytes
+    range: tuple[float, float, int]
+
+
 class Context:
     """A cusz_context. Calls raise Failure."""
 
@@ -472,28 +480,48 @@ class Context:
         ):
             return target.get(self.compress_into(target, source, x.dtype, x.shape, eb, mode, **options))
 
-    def compress_many(
-        self, fields: Sequence[NDArray], eb: float, *, field: str = HOST, archives: str = HOST, **options: Any
-    ) -> list[bytes]:
+    def compress_many(self, fields: Sequence[NDArray], eb: float, mode: int = ABS, **options: Any) -> list[bytes]:
+        return [made.archive for made in self.compress_many_described(fields, eb, mode, **options)]
+
+    def compress_many_described(
+        self,
+        fields: Sequence[NDArray],
+        eb: float,
+        mode: int = ABS,
+        *,
+        field: str = HOST,
+        archives: str = HOST,
+        ranges: bool = True,
+        **options: Any,
+    ) -> list[MadeOfMany]:
         """field, archives: where they lie."""
-        params = self.parameters(eb, **options)
+        params = self.parameters(eb, mode, **options)
         ndim, room = fields[0].ndim, sum(x.nbytes + RAW_OVERHEAD for x in fields)
         shapes = [(c_uint64 * ndim)(*x.shape) for x in fields]
         with contextlib.ExitStack() as kept:
             sources = [kept.enter_context(self.library.memory(field, x)) for x in fields]
             target = kept.enter_context(self.library.memory(archives, room))
-            blocks = (Block * len(fields))()
-            for block, shape, source in zip(blocks, shapes, sources, strict=True):
+            blocks, infos = (Block * len(fields))(), [Info() for _ in fields]
+            for block, shape, source, info in zip(blocks, shapes, sources, infos, strict=True):
                 block.struct_bytes, block.field = ctypes.sizeof(Block), source.pointer
                 block.shape = ctypes.cast(shape, c_void_p)
+                info.struct_bytes = ctypes.sizeof(Info)
+                block.info = ctypes.addressof(info)
             self.expect_ok(
                 self.library.c.cusz_compress_many(
                     self.handle, byref(params), dtype_code(fields[0].dtype), ndim, len(fields), blocks,
-                    1, target.pointer, room,
+                    ranges, target.pointer, room,
                 )
             )  # fmt: skip
             first, made = blocks[0].archive, target.get()
-            return [made[(at := block.archive - first) : at + block.archive_bytes] for block in blocks]
+            return [
+                MadeOfMany(
+                    made[(at := block.archive - first) : at + block.archive_bytes],
+                    bytes(info),
+                    (block.min, block.max, block.n_valid),
+                )
+                for block, info in zip(blocks, infos, strict=True)
+            ]
 
     def decompress_into(
         self, field: Memory, archive: Memory, *, nbytes: int | None = None, backend: int = AUTO, threads: int = 1

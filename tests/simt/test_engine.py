@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,55 +183,6 @@ def test_one_extreme_value_is_found_wherever_it_is(simt: Library, context: Conte
 def test_an_empty_range(simt: Library, context: Context) -> None:
     with simt.memory(DEVICE, 8) as field:
         assert context.value_range(field, DTYPES[0], 0) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.usefixtures("hidden")
-@pytest.mark.parametrize(("sizes", "is_staged"), [(range(20), True), ([3, 300, 5], False)], ids=["small", "large"])
-def test_many_fields(
-    simt: Library, context: Context, sizes: Sequence[int], is_staged: bool, dtype: np.dtype, predictor: str
-) -> None:
-    """Fields on a device are compressed on the host if all of them are small and the call does not ask for cuda."""
-    fields = [support.smooth((n, 21, 22), dtype, seed=n) for n in sizes]
-    wanted = [cpu_archive(context, x, 1e-2, predictor=predictor) for x in fields]
-    for place, backend, launches in (
-        (HOST, AUTO, False),
-        (DEVICE, AUTO, not is_staged),
-        (DEVICE, CUDA, True),
-    ):
-        for threads in (1, 2):
-            before = simt.c.simt_launch_count()
-            made = context.compress_many(
-                fields, 1e-2, field=place, threads=threads, backend=backend, predictor=predictor
-            )
-            assert made == wanted
-            assert (simt.c.simt_launch_count() > before) is launches
-    with pytest.raises(Failure, match="go to host memory"):
-        context.compress_many(fields, 1e-2, archives=DEVICE, predictor=predictor)
-    with pytest.raises(Failure, match="cpu takes host memory"):
-        context.compress_many(fields, 1e-2, field=DEVICE, backend=CPU, predictor=predictor)
-
-
-def test_many_fields_when_cuda_cannot_tell(simt: Library, context: Context) -> None:
-    fields = [support.smooth((9, 20), DTYPES[0], seed=n) for n in range(3)]
-    simt.c.simt_break_device(1)
-    try:
-        with pytest.raises(Failure, match="DEVICE: block 0 of 3: "):
-            context.compress_many(fields, 1e-2)
-    finally:
-        simt.c.simt_break_device(0)
-    assert context.compress_many(fields, 1e-2) == [cpu_archive(context, x, 1e-2) for x in fields]
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_many_small_fields_are_fetched_together(simt: Library, context: Context, dtype: np.dtype) -> None:
-    """More than fits the pinned memory, in sizes that do not fill it evenly."""
-    fields = [support.smooth((n % 7 + 1, 61, 301), dtype, seed=n) for n in range(40)]
-    wanted = [cpu_archive(context, x, 1e-2) for x in fields]
-    before = simt.synchronizations
-    assert context.compress_many(fields, 1e-2, field=DEVICE) == wanted
-    waits = simt.synchronizations - before - len(fields)  # one for each, to put it on the device
-    assert waits <= sum(x.nbytes for x in fields) // (8 << 20) + 2
 
 
 @pytest.mark.usefixtures("hidden")
@@ -491,9 +441,9 @@ def test_a_look_back_beyond_a_warp(simt: Library, part: int) -> None:
 
 
 def kernels_of(source: str) -> set[str]:
-    """The kernels of a .cu file, named as they are launched: with types and shapes."""
-    books = re.findall(r"template <int r_limit>\s+__global__[^{]*?(\w+)\s*\(const", source)
-    parameters = r"template <class T(, TileShape shape)?>"
+    """The kernels of a .cu file, named as they are launched: with types and shapes, and a mark if for many fields."""
+    books = re.findall(r"template <int r_limit, class Arguments>\s+__global__[^{]*?(\w+)\s*\(const", source)
+    parameters = r"template <class T(, TileShape shape)?(, class Arguments)?>"
     templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
     names = re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^;{]*?\)\s+)?(\w+)\s*\(const", source)
     assert len(names) == source.count("__global__ void") > 0
@@ -509,14 +459,22 @@ def kernels_of(source: str) -> set[str]:
             found.add(f"{name}<{t}{axes}u{''.join(given)}>")
     for types in ("float, float", "float, double", "double, double"):  # of values and of their logarithms
         found |= {f"{name}<{types}>" for name in of_logs}
-    for of_shape, name in templates:
+    for of_shape, of_fields, name in templates:
         shapes = [f", (cusz::TileShape){s}" for s in range(TILE_SHAPES)] if of_shape else [""]
-        found |= {f"{name}<{t}{s}>" for t in ("float", "double") for s in shapes}
+        fields = ("", ", many") if of_fields else ("",)
+        found |= {f"{name}<{t}{s}{n}>" for t in ("float", "double") for s in shapes for n in fields}
     return found
 
 
-#: The number of tile shapes in archive/tiling.hpp.
+def launched_name(name: str) -> str:
+    """As in kernels_of, from the name with all its types."""
+    name = re.sub(r", Each<.*> >$", ", many>", name.replace("cusz::cuda::", ""))
+    return re.sub(r", \w+Arguments(<\w+> )?>$", ">", name)
+
+
+#: The number of tile shapes in archive/tiling.hpp, and fields that have them, by dimensions.
 TILE_SHAPES = 4
+TILE_SHAPES_OF: dict[int, list[tuple[int, ...]]] = {1: [(5000,)], 2: [(70, 90)], 3: [SHAPE, (3, 60, 70)]}
 
 
 def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
@@ -527,7 +485,7 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
             "copy_boxes_kernel<float>", "read_kernel<3u, true>"} <= set().union(*kernels.values())  # fmt: skip
     for dtype in DTYPES:
         for name, shape in itertools.product(
-            ("smooth_rel", "smooth_1024", "mixture_8192", "lossless"), ((5000,), (70, 90), SHAPE, (3, 60, 70))
+            ("smooth_rel", "smooth_1024", "mixture_8192", "lossless"), itertools.chain(*TILE_SHAPES_OF.values())
         ):
             round_trip(context, KINDS[name], shape, dtype, "lorenzo")
         for shape, name in itertools.product(SPLINE_SHAPES, REACHING):
@@ -536,10 +494,13 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
             x = np.exp2(support.smooth((70, 90), dtype))
             archive = context.compress(x, eb, PW_REL, field=DEVICE, archive=DEVICE)
             context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
-    launched = {name.replace("cusz::cuda::", "") for name in simt.launched() | simt.all_launched}
+        for bins, ndim in itertools.product((64, 1024), (1, 2, 3)):
+            fields = [KINDS["smooth"].make(shape, dtype) for shape in TILE_SHAPES_OF[ndim]]
+            context.compress_many(fields, 1e-3, REL, field=DEVICE, backend=CUDA, bins=bins)
+    launched = {launched_name(name) for name in simt.launched() | simt.all_launched}
     assert set().union(*kernels.values()) <= launched
     books = {name for name in launched if name.startswith("book_kernel<")}
-    assert len(books) == "".join(sources.values()).count("return make_book_of<") == 3
+    assert len(books) == "".join(sources.values()).count("return launch_book<") == 5
 
 
 def round_trip(context: Context, kind: Kind, shape: tuple[int, ...], dtype: np.dtype, predictor: str) -> None:

@@ -334,9 +334,11 @@ typedef struct cusz_block {
 
 /* Compresses many blocks, to the same archives as cusz_compress. It is meant for codes with hundreds of small blocks:
  * one thread per block is faster than all threads on one block after the other.
- *   params             of all blocks. Blocks in host memory are distributed over the threads. With CUSZ_BACKEND_AUTO,
- *                      so are blocks on a device if each has fewer than 2^17 values: these are copied to the host,
- *                      because launching kernels for them would take longer. Others on a device are done one by one
+ *   params             of all blocks. Blocks in host memory are distributed over the threads. For blocks on one device,
+ *                      with CUSZ_PREDICTOR_LORENZO and CUSZ_ABS or CUSZ_REL, each kernel is launched once for 64 MiB of
+ *                      blocks. Otherwise, or if there are fewer than 2^17 values in all, blocks on a device of which
+ *                      each has fewer than 2^17 are copied to the host with CUSZ_BACKEND_AUTO, because launching
+ *                      kernels for them would take longer, and others on a device are done one by one
  *   dtype, ndim        of all blocks
  *   count, blocks      all with the same struct_bytes
  *   with_ranges        nonzero: min, max and n_valid are computed

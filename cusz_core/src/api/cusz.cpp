@@ -2,7 +2,6 @@
 #include <cusz/cusz.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -380,14 +379,7 @@ std::size_t compress(cusz_context* context, const cusz_params* given, cusz_dtype
     if (params.lossless != CUSZ_LOSSLESS_NONE && to.on_device())
         fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage runs on the CPU: it needs an archive in host memory");
 
-    Coding coding;
-    coding.predictor = static_cast<cusz_predictor>(params.predictor);
-    coding.mode = static_cast<cusz_mode>(params.mode);
-    coding.lossless = static_cast<cusz_lossless>(params.lossless);
-    coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params.bins))) - 2;
-    coding.has_fill = params.has_fill != 0;
-    coding.special = special_pattern(dtype, coding.has_fill, params.fill);
-    coding.eb = coding.eb_abs = params.eb;
+    const Coding coding = coding_of(params, dtype);
     const auto write = coding.mode == CUSZ_PW_REL                              ? write_pointwise
                        : coding.mode == CUSZ_PSNR || coding.mode == CUSZ_RATIO ? write_for_goal
                                                                                : write_archive;

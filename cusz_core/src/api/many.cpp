@@ -73,6 +73,7 @@ public:
           bool with_ranges)
         : context_(context), params_(params), dtype_(dtype), ndim_(ndim), blocks_(blocks), with_ranges_(with_ranges) {
         is_staged_ = params.backend == CUSZ_BACKEND_AUTO;
+        is_together_ = params.backend != CUSZ_BACKEND_CPU && (params.mode == CUSZ_ABS || params.mode == CUSZ_REL);
         for (std::uint64_t i = 0; i < blocks.count(); ++i) {
             try {
                 measure(blocks[i]);
@@ -80,6 +81,8 @@ public:
                 fail(error.status(), "block ", i, " of ", blocks.count(), ": ", error.what());
             }
         }
+        is_together_ =
+            is_together_ && device_ >= 0 && (params.backend == CUSZ_BACKEND_CUDA || values_ >= min_device_values);
     }
     std::size_t max_archives_bytes() const { return archives_bytes_; }
 
@@ -106,10 +109,13 @@ public:
     }
 
 private:
-    // Fields on a device with fewer values go to the CPU: launching kernels and waiting for them would take longer.
+    // Fields on a device with fewer values, alone or together, go to the CPU: launching kernels and waiting for them
+    // would take longer.
     static constexpr std::uint64_t min_device_values = std::uint64_t{1} << 17;
     // Host memory for fields on a device at a time; more if a single field needs it.
     static constexpr std::uint64_t staging_bytes = std::uint64_t{1} << 26;
+    // Fields that are compressed together; scratch memory on the device takes a little more.
+    static constexpr std::uint64_t together_bytes = std::uint64_t{1} << 26;
 
     Layout layout(std::uint64_t i) const { return {dtype_, ndim_, blocks_[i].shape}; }
     std::size_t max_archive_bytes(std::uint64_t i) const {
@@ -118,15 +124,58 @@ private:
     void measure(const cusz_block& block) {
         const Layout layout(dtype_, ndim_, block.shape);
         if (layout.values > 0) need(block.field, "field");
+        values_ += layout.values;
         raw_bytes_ += layout.bytes();
         most_raw_bytes_ = std::max(most_raw_bytes_, layout.bytes());
         if (raw_bytes_ > std::numeric_limits<std::int64_t>::max() - (std::uint64_t{1} << 48))
             fail(CUSZ_ERROR_UNSUPPORTED, "the fields' size in bytes does not fit in 63 bits");
         archives_bytes_ += static_cast<std::size_t>(layout.bytes()) + CUSZ_RAW_OVERHEAD_BYTES;
+        if (layout.values == 0) return;
         const int device = cuda::device_of(block.field);
+        is_together_ = is_together_ && device >= 0 && (device_ == host || device == device_) &&
+                       reinterpret_cast<std::uintptr_t>(block.field) % layout.value_bytes() == 0;
+        device_ = device;
         if (device == host) return;
         is_on_host_ = false;
         is_staged_ = is_staged_ && device != cuda::unknown && layout.values < min_device_values;
+    }
+
+    // Compresses blocks from `first` on with launches for all of them. Returns the first one that is left: if that is
+    // `first`, they cannot be compressed that way.
+    std::uint64_t compress_together(std::uint64_t first) {
+        if (!is_together_) return first;
+        std::vector<FieldToWrite> fields;
+        std::uint64_t bytes = 0;
+        for (std::uint64_t i = first; i < blocks_.count(); ++i) {
+            bytes += layout(i).bytes();
+            if (i > first && bytes > together_bytes) break;
+            fields.push_back(
+                {layout(i), {blocks_[i].field, device_, "field"}, static_cast<std::byte*>(blocks_[i].archive)});
+        }
+        const Workers workers{backend_on(context_, device_), *context_.cpu, context_.scratch,
+                              resolve_threads(params_.threads, bytes)};
+        try {
+            is_together_ = write_archives(workers, coding_of(params_, dtype_), with_ranges_, fields);
+        } catch (const Error& error) {
+            if (error.status() != CUSZ_ERROR_MEMORY) throw;
+            workers.backend.release_scratch();
+            is_together_ = false;
+        }
+        if (!is_together_) return first;
+        for (const FieldToWrite& field : fields) {
+            cusz_block& block = blocks_[first++];
+            block.archive_bytes = field.bytes;
+            if (with_ranges_) {
+                block.min = field.range.min;
+                block.max = field.range.max;
+                block.n_valid = field.range.n_valid;
+            }
+            if (block.info == nullptr) continue;
+            const cusz_status status = cusz_inspect(&context_, block.archive, block.archive_bytes, block.info);
+            if (status != CUSZ_OK)
+                fail(status, "block ", first - 1, " of ", blocks_.count(), ": ", cusz_last_error(&context_));
+        }
+        return first;
     }
 
     // Each thread takes a block of its own, unless there are few blocks and they are worth several threads, or a device
@@ -145,6 +194,8 @@ private:
 
     // Compresses blocks from `first` on. Returns the first one that is left.
     std::uint64_t compress_group(std::uint64_t first, FirstFailure& failure) {
+        const std::uint64_t left = compress_together(first);
+        if (left > first) return left;
         std::vector<const void*> fields;
         if (is_on_host_ || !is_staged_)
             for (std::uint64_t i = first; i < blocks_.count(); ++i) fields.push_back(blocks_[i].field);
@@ -210,8 +261,9 @@ private:
     cusz_dtype dtype_;
     std::int32_t ndim_;
     Blocks blocks_;
-    bool with_ranges_, is_on_host_ = true, is_staged_;
-    std::uint64_t raw_bytes_ = 0, most_raw_bytes_ = 0;
+    bool with_ranges_, is_on_host_ = true, is_staged_, is_together_;
+    int device_ = host; // of the last field
+    std::uint64_t values_ = 0, raw_bytes_ = 0, most_raw_bytes_ = 0;
     std::size_t archives_bytes_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "params.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -94,6 +95,18 @@ cusz_params checked(const cusz_params& given) {
     if (!cusz_has_lossless(static_cast<cusz_lossless>(params.lossless)))
         fail(CUSZ_ERROR_UNSUPPORTED, "this build has no zstd stage; use lossless = none, or build with libzstd");
     return params;
+}
+
+Coding coding_of(const cusz_params& params, cusz_dtype dtype) {
+    Coding coding;
+    coding.predictor = static_cast<cusz_predictor>(params.predictor);
+    coding.mode = static_cast<cusz_mode>(params.mode);
+    coding.lossless = static_cast<cusz_lossless>(params.lossless);
+    coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params.bins))) - 2;
+    coding.has_fill = params.has_fill != 0;
+    coding.special = special_pattern(dtype, coding.has_fill, params.fill);
+    coding.eb = coding.eb_abs = params.eb;
+    return coding;
 }
 
 int default_threads() {

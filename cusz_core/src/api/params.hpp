@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "archive/frame.hpp"
+
 namespace cusz {
 
 // Sizes of the structures when they were first released, the smallest of any version.
@@ -20,6 +22,9 @@ cusz_params known_members(const cusz_params& given);
 
 // As known_members, with the values checked. Throws PARAMETER or UNSUPPORTED, naming the value and the legal range.
 cusz_params checked(const cusz_params& given);
+
+// How fields are to be coded, from checked parameters.
+Coding coding_of(const cusz_params& params, cusz_dtype dtype);
 
 // The thread count that threads = 0 stands for (cusz.h).
 int default_threads();

@@ -110,6 +110,27 @@ void set_smallest_bound(const Layout& layout, Coding& coding) {
     coding.step = 2 * coding.eb_abs;
 }
 
+// Completes an archive whose body is in place. lossless: the stage that is wanted. Returns the archive's length.
+std::size_t finish(const Codec& codec, const Workers& workers, const Layout& layout, Encoded& encoded,
+                   cusz_lossless lossless, const Target& archive) {
+    if (codec.is_compact) {
+        const auto bytes = static_cast<std::size_t>(encoded.coding.body_bytes);
+        if (lossless == CUSZ_LOSSLESS_NONE) return bytes;
+        return v2::pack({archive.bytes(), bytes}, workers.scratch.unpacked.reserve<std::byte>(bytes));
+    }
+    const std::size_t body_at = codec.header_bytes + encoded.model.size();
+    if (lossless != CUSZ_LOSSLESS_NONE) pack(workers, encoded, archive.at(body_at));
+    std::vector<std::byte> header(body_at);
+    std::copy(encoded.model.begin(), encoded.model.end(),
+              header.begin() + static_cast<std::ptrdiff_t>(codec.header_bytes));
+    codec.write_header(header.data(), layout, encoded);
+    if (archive.on_device())
+        workers.backend.copy(archive.pointer, header.data(), header.size());
+    else
+        std::memcpy(archive.pointer, header.data(), header.size());
+    return body_at + static_cast<std::size_t>(encoded.coding.stored_bytes);
+}
+
 // Writes a field as an archive of this codec. Returns nothing if the codec does not take the field, or if that takes
 // more than `most` bytes before the lossless stage. coding: bound and step may be set on the way. enough: up to how many
 // bytes no other codec need be tried.
@@ -138,20 +159,11 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
     auto encoded = workers.backend.engine(codec).encode(
         layout, own, field, workers.threads, archive.at(codec.header_bytes), most - codec.header_bytes, workers.range);
     if (!encoded) return std::nullopt;
-    if (codec.is_compact) {
-        const auto bytes = static_cast<std::size_t>(encoded->coding.body_bytes);
-        if (lossless == CUSZ_LOSSLESS_NONE) return bytes;
-        return v2::pack({archive.bytes(), bytes}, workers.scratch.unpacked.reserve<std::byte>(bytes));
-    }
-    const std::size_t body_at = codec.header_bytes + encoded->model.size();
-    if (lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, archive.at(body_at));
-    std::vector<std::byte> header(body_at);
-    std::copy(encoded->model.begin(), encoded->model.end(),
-              header.begin() + static_cast<std::ptrdiff_t>(codec.header_bytes));
-    codec.write_header(header.data(), layout, *encoded);
-    workers.backend.copy(archive.pointer, header.data(), header.size());
-    return body_at + static_cast<std::size_t>(encoded->coding.stored_bytes);
+    return finish(codec, workers, layout, *encoded, lossless, archive);
 }
+
+// The most bytes that an archive may take that is not raw.
+std::uint64_t less_than_raw(const Layout& layout) { return layout.bytes() + raw_header_bytes - 1; }
 
 } // namespace
 
@@ -180,20 +192,19 @@ void copy_points(const Layout& layout, const std::byte* from, const std::array<s
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {
     Coding coding = given;
-    const std::uint64_t less_than_raw = layout.bytes() + raw_header_bytes - 1;
-    std::uint64_t most = less_than_raw, enough = 0;
+    std::uint64_t most = less_than_raw(layout), enough = 0;
     const Codec* first = nullptr; // whose archive is taken if none that is made faster is about as short
     std::size_t first_bytes = 0;
     std::byte* kept = nullptr;
     if (coding.eb > 0 && layout.values > 0)
         for (const Codec* codec : codecs_for(coding.predictor)) {
-            const std::uint64_t room = coding.lossless == CUSZ_LOSSLESS_NONE ? most : less_than_raw;
+            const std::uint64_t room = coding.lossless == CUSZ_LOSSLESS_NONE ? most : less_than_raw(layout);
             const auto bytes = write_as(*codec, workers, layout, coding, field, archive, room, enough);
             if (!bytes || *bytes > most) continue;
             if (*bytes <= enough) return *bytes;
             first = codec;
             first_bytes = *bytes;
-            most = std::min(less_than_raw, as_good_as(*bytes));
+            most = std::min(less_than_raw(layout), as_good_as(*bytes));
             if (archive.on_device()) continue; // to make it again takes less time than to copy it twice
             kept = workers.scratch.kept.reserve<std::byte>(*bytes);
             std::memcpy(kept, archive.pointer, *bytes);
@@ -203,6 +214,35 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
         return write_as(*first, workers, layout, coding, field, archive, first_bytes, enough).value_or(first_bytes);
     std::memcpy(archive.pointer, kept, first_bytes);
     return first_bytes;
+}
+
+bool write_archives(const Workers& workers, const Coding& coding, bool with_ranges, std::span<FieldToWrite> fields) {
+    const std::vector<const Codec*> tried = codecs_for(coding.predictor);
+    if (tried.size() > 1 || coding.eb <= 0) return false;
+    const Codec& codec = *tried.front();
+    Coding own = coding;
+    own.lossless = CUSZ_LOSSLESS_NONE;
+    std::vector<FieldToEncode> coded;
+    for (const FieldToWrite& field : fields)
+        if (field.layout.values > 0)
+            coded.push_back({.layout = field.layout,
+                             .field = field.field,
+                             .target = field.archive + codec.header_bytes,
+                             .capacity = std::max<std::uint64_t>(less_than_raw(field.layout), codec.header_bytes) -
+                                         codec.header_bytes});
+    if (!workers.backend.engine(codec).encode_together(own, with_ranges, coded)) return false;
+    auto next = coded.begin();
+    for (FieldToWrite& field : fields) {
+        field.bytes = 0;
+        if (field.layout.values > 0) {
+            field.range = next->range;
+            if (next->encoded)
+                field.bytes = finish(codec, workers, field.layout, *next->encoded, coding.lossless, {field.archive});
+            ++next;
+        }
+        if (field.bytes == 0) field.bytes = write_raw(workers, field.layout, field.field, {field.archive});
+    }
+    return true;
 }
 
 void read_archive(const Workers& workers, const Frame& frame, const Source& stored, const Target& field) {

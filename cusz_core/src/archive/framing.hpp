@@ -2,6 +2,8 @@
 // archives, the lossless stage (docs/reference/format.md, sections 1, 2, 8 and 9).
 #pragma once
 
+#include <span>
+
 #include "buffer.hpp"
 #include "codec/backend.hpp"
 
@@ -43,6 +45,19 @@ struct Workers {
 // must have room for a raw archive. Returns the archive's size in bytes. Throws DEVICE, MEMORY.
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
                           const Target& archive);
+
+// A field of many that are compressed together.
+struct FieldToWrite {
+    Layout layout;
+    Source field;
+    std::byte* archive;    // on the host, with room for a raw archive
+    std::size_t bytes = 0; // the archive's size: the result
+    ValueRange range{};    // of the field, if ranges are wanted
+};
+
+// Compresses fields on one device, aligned to their type, to the archives of write_archive, with a few launches for all
+// of them. Returns false if that cannot be done. Throws DEVICE, MEMORY.
+bool write_archives(const Workers& workers, const Coding& coding, bool with_ranges, std::span<FieldToWrite> fields);
 
 // Decompresses an archive; without a field, only verifies the checksums. body: the frame's body, and where it resides.
 // Throws CORRUPT, DEVICE, MEMORY, and UNSUPPORTED for a lossless stage on a device.

@@ -28,6 +28,16 @@ struct Encoded {
     std::uint32_t payload_checksum = 0;
 };
 
+// A field of many that are encoded together.
+struct FieldToEncode {
+    Layout layout;
+    Source field;
+    std::byte* target = nullptr;      // as in encode(), on the host
+    std::uint64_t capacity = 0;       // likewise
+    std::optional<Encoded> encoded{}; // the result
+    ValueRange range{};               // of the field, if ranges are wanted
+};
+
 // Does a codec's work on one backend. It keeps its memory between calls; each instance belongs to one context.
 class Engine {
 public:
@@ -40,6 +50,10 @@ public:
     virtual std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
                                           const Target& target, std::uint64_t capacity,
                                           std::optional<ValueRange>* range) = 0;
+
+    // Encodes fields of one type, on one device and aligned to it, with the same coding and the same results as encode()
+    // gives, but in a few launches for all of them. Returns false if the engine does not do that.
+    virtual bool encode_together(const Coding& coding, bool with_ranges, std::span<FieldToEncode> fields);
 
     // Decodes a body without its lossless stage, of frame.coding.body_bytes. Without a field, only verifies the payload
     // checksum, if that is taken over tiles. Throws CORRUPT.

@@ -53,6 +53,8 @@ constexpr Codec table[] = {
 
 } // namespace
 
+bool Engine::encode_together(const Coding&, bool, std::span<FieldToEncode>) { return false; }
+
 std::optional<std::uint64_t> HostEngine::choose(const Layout&, Coding&, const BoxReader&, int) { return any_length; }
 
 void HostEngine::decode_lattice(const Prefix&, int, std::size_t, const Selection&) {

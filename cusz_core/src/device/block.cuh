@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "each.hpp"
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #error "the kernels need compute capability 8.0 or newer: see CUSZ_CUDA_ARCHITECTURES"
 #endif
@@ -44,6 +46,16 @@ inline constexpr std::uint32_t block_threads = 256, block_warps = block_threads 
 __device__ inline std::uint32_t lane() { return threadIdx.x % warp_lanes; }
 __device__ inline std::uint32_t warp() { return threadIdx.x / warp_lanes; }
 __device__ inline bool is_first_thread() { return threadIdx.x == 0; }
+
+// A kernel's arguments for the field of this block.
+template <class Arguments>
+__device__ const Arguments& own(const Arguments& arguments) {
+    return arguments;
+}
+template <class Arguments>
+__device__ const Arguments& own(const Each<Arguments>& each) {
+    return each.of[blockIdx.y];
+}
 
 __device__ inline float magnitude(float v) { return ::fabsf(v); }
 __device__ inline double magnitude(double v) { return ::fabs(v); }

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "check.hpp"
+#include "each.hpp"
 
 namespace cusz::cuda {
 
@@ -53,15 +54,19 @@ int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t
     return blocks;
 }
 
-// As many blocks as run at once, or as there are parts of work if those are fewer or all_parts is set.
+// As many blocks as run at once, or as there are parts of work if those are fewer or all_parts is set. If the arguments
+// are those of Each field: of the largest field.
 template <auto kernel, class Arguments>
 void launch(const Arguments& arguments, std::uint32_t threads, std::size_t shared_bytes, std::uint64_t parts,
             bool all_parts, cudaStream_t stream) {
     const Device device = Device::current();
     allow_shared_memory<kernel>(device, shared_bytes);
-    const int at_once = blocks_of_processor<kernel>(device, threads, shared_bytes) * device.processors;
+    const std::uint32_t fields = fields_of(arguments);
+    const auto blocks =
+        static_cast<std::uint32_t>(blocks_of_processor<kernel>(device, threads, shared_bytes) * device.processors);
+    const std::uint64_t at_once = std::max(1u, blocks / fields);
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(all_parts ? parts : std::min<std::uint64_t>(parts, at_once)));
+    config.gridDim = dim3(static_cast<unsigned>(all_parts ? parts : std::min(parts, at_once)), fields);
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;

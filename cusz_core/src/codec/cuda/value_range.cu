@@ -31,8 +31,9 @@ __device__ typename RangeArguments<T>::Result range_of_field(const RangeArgument
     return range_of_block(partial, shared);
 }
 
-template <class T>
-__global__ void __launch_bounds__(block_threads) range_kernel(const RangeArguments<T> a) {
+template <class T, class Arguments>
+__global__ void __launch_bounds__(block_threads) range_kernel(const Arguments given) {
+    const RangeArguments<T>& a = own(given);
     const auto result = range_of_field(a, shared_memory<RangeMemory<T>>());
     if (is_first_thread()) a.results[blockIdx.x] = result;
 }
@@ -43,10 +44,17 @@ std::uint32_t max_blocks() {
 
 template <class T>
 void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
-    launch<range_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), max_blocks(), true, stream);
+    launch<range_kernel<T, RangeArguments<T>>>(a, block_threads, sizeof(RangeMemory<T>), max_blocks(), true, stream);
+}
+template <class T>
+void compute_range(const Each<RangeArguments<T>>& fields, std::uint32_t blocks, cudaStream_t stream) {
+    launch<range_kernel<T, Each<RangeArguments<T>>>>(fields, block_threads, sizeof(RangeMemory<T>), blocks, true,
+                                                     stream);
 }
 
 template void compute_range(const RangeArguments<float>&, cudaStream_t);
 template void compute_range(const RangeArguments<double>&, cudaStream_t);
+template void compute_range(const Each<RangeArguments<float>>&, std::uint32_t, cudaStream_t);
+template void compute_range(const Each<RangeArguments<double>>&, std::uint32_t, cudaStream_t);
 
 } // namespace cusz::cuda

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "archive/quantiser.hpp"
+#include "device/each.hpp"
 
 namespace cusz::cuda {
 
@@ -18,14 +19,16 @@ struct RangeArguments {
     const T* field;
     std::uint64_t n;
     typename Traits<T>::Bits special;
-    Result* results; // max_blocks() of them
+    Result* results; // of each block
 };
 
 // Max blocks of a kernel on the current device, and so the number of results of compute_range.
 std::uint32_t max_blocks();
 
-// Launches one kernel. Throws Error(DEVICE).
+// Both launch one kernel: of max_blocks(), or of `blocks` for each field. Throw Error(DEVICE).
 template <class T>
 void compute_range(const RangeArguments<T>& arguments, cudaStream_t stream);
+template <class T>
+void compute_range(const Each<RangeArguments<T>>& fields, std::uint32_t blocks, cudaStream_t stream);
 
 } // namespace cusz::cuda

@@ -13,6 +13,7 @@
 #include "errors.hpp"
 #include "huffman_model.hpp"
 #include "kernels.hpp"
+#include "many_fields.hpp"
 
 namespace cusz::cuda {
 
@@ -98,8 +99,8 @@ private:
 
 class LorenzoEngine final : public Engine {
     static auto buffers(auto& own) {
-        return std::array{&own.field_,  &own.index_,     &own.payloads_, &own.states_,
-                          &own.result_, &own.workspace_, &own.tables_};
+        return std::array{&own.field_,     &own.index_,  &own.payloads_,  &own.states_,      &own.result_,
+                          &own.workspace_, &own.tables_, &own.many_.work, &own.many_.bodies, &own.many_.gathered};
     }
 
 public:
@@ -121,6 +122,25 @@ public:
         });
     }
 
+    bool encode_together(const Coding& coding, bool with_ranges, std::span<FieldToEncode> fields) override {
+        if (book_memory_bytes(coding.r) != 0 || fields.size() > max_fields_of_launch) return false;
+        std::array<std::vector<FieldToEncode*>, 4> by_shape;
+        for (FieldToEncode& field : fields) {
+            const TileShape shape = Tiling(field.layout.ndim, field.layout.shape.data()).shape();
+            by_shape.at(static_cast<std::size_t>(shape)).push_back(&field);
+        }
+        queue_.run([&] {
+            for (const std::vector<FieldToEncode*>& own : by_shape) {
+                if (own.empty()) continue;
+                if (own.front()->layout.dtype == CUSZ_F32)
+                    ManyFields<float>(queue_, many_, coding, with_ranges, own).encode();
+                else
+                    ManyFields<double>(queue_, many_, coding, with_ranges, own).encode();
+            }
+        });
+        return true;
+    }
+
     void decode(const Frame& frame, const Source& body, int, const Target& field) override {
         queue_.run([&] {
             if (frame.layout.dtype == CUSZ_F32)
@@ -131,11 +151,14 @@ public:
     }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = 0;
+        std::size_t bytes = many_.host_bytes();
         for (const DeviceBuffer* buffer : buffers(*this)) bytes += buffer->bytes();
         return bytes;
     }
-    void release_scratch() override { queue_.release(buffers(*this)); }
+    void release_scratch() override {
+        queue_.release(buffers(*this));
+        many_.release_host();
+    }
 
 private:
     cudaStream_t stream() const { return queue_.stream(); }
@@ -269,15 +292,7 @@ private:
             else
                 std::memset(index + n_tiles * 2, 0, 2);
         }
-        coding.eb_abs = found.state.eb_abs;
-        coding.step = static_cast<double>(found.state.quantiser.step);
-        coding.body_bytes = coding.stored_bytes = index_bytes + words * 4;
-        coding.n_special = found.result.n_special;
-        coding.n_out_of_range = found.result.n_out_of_range;
-        coding.n_unpredictable = found.result.n_unpredictable;
-        Encoded encoded{coding, std::vector<std::byte>(codebook_bytes(coding.r)), fold(found.result.checksum)};
-        write_lengths(encoded.model.data(), found.lengths, Alphabet(coding.r));
-        return encoded;
+        return encoded_of(coding, found.result, found.state, found.lengths.data(), index_bytes);
     }
 
     template <class T>
@@ -404,6 +419,7 @@ private:
     HostBackend& cpu_;
     DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
     std::vector<std::uint32_t> table_entries_; // what is copied to `tables_`
+    ManyFieldsMemory many_;
 };
 
 } // namespace

@@ -153,14 +153,28 @@ struct DecompressArguments {
     DecompressResult* result;
 };
 
-// Each launches one kernel on the stream. Throws Error(DEVICE).
+// What fields that are encoded together have in common.
+struct ManyTiles {
+    TileShape shape;
+    int r;
+    std::uint64_t max_tiles; // of a field
+};
+
+// Each launches one kernel on the stream, for a field or for many. Throws Error(DEVICE).
 template <class T>
 void resolve_bound(const BoundArguments<T>& arguments, cudaStream_t stream);
 template <class T>
+void resolve_bound(const Each<BoundArguments<T>>& fields, cudaStream_t stream);
+template <class T>
 void count_symbols(const CountArguments<T>& arguments, cudaStream_t stream);
+template <class T>
+void count_symbols(const Each<CountArguments<T>>& fields, const ManyTiles& tiles, cudaStream_t stream);
 void make_book(const BookArguments& arguments, cudaStream_t stream);
+void make_books(const Each<BookArguments>& fields, int r, cudaStream_t stream); // book_memory_bytes(r) must be 0
 template <class T>
 void compress_tiles(const CompressArguments<T>& arguments, cudaStream_t stream);
+template <class T>
+void compress_tiles(const Each<CompressArguments<T>>& fields, const ManyTiles& tiles, cudaStream_t stream);
 void find_starts(const IndexArguments& arguments, cudaStream_t stream);
 template <class T>
 void decompress_tiles(const DecompressArguments<T>& arguments, cudaStream_t stream);

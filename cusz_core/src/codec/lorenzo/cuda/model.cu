@@ -9,8 +9,9 @@
 namespace cusz::cuda {
 
 // One block finds the bound from the ranges of all blocks, and its quantiser.
-template <class T>
-__global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArguments<T> a) {
+template <class T, class Arguments>
+__global__ void __launch_bounds__(block_threads) bound_kernel(const Arguments given) {
+    const BoundArguments<T>& a = own(given);
     constexpr T infinity = std::numeric_limits<T>::infinity();
     double eb_abs = a.eb;
     if (a.results != nullptr) {
@@ -32,9 +33,10 @@ __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArgumen
     a.state->raw = a.state->quantiser.step == 0 ? 1 : 0;
 }
 
-template <class T, TileShape shape>
+template <class T, TileShape shape, class Arguments>
 __global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_blocks<T, shape> : 1)
-    count_kernel(const CountArguments<T> a) {
+    count_kernel(const Arguments given) {
+    const CountArguments<T>& a = own(given);
     auto& shared = shared_memory<CountMemory<T, shape>>();
     const Alphabet alphabet(a.r);
     if (a.state->raw != 0) return;
@@ -63,8 +65,9 @@ __global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_block
 template <int r_limit>
 using BookMemoryFor = BookMemory<Alphabet(r_limit).size()>;
 
-template <int r_limit>
-__global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArguments a) {
+template <int r_limit, class Arguments>
+__global__ void __launch_bounds__(book_threads, 1) book_kernel(const Arguments given) {
+    const BookArguments& a = own(given);
     using Memory = BookMemoryFor<r_limit>;
     if constexpr (r_limit <= largest_r_in_shared_memory)
         make_book(a, shared_memory<Memory>());
@@ -72,38 +75,61 @@ __global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArgumen
         make_book(a, *static_cast<Memory*>(a.memory));
 }
 
+namespace {
+template <class T, class Arguments>
+void launch_count(const Arguments& given, const ManyTiles& tiles, cudaStream_t stream) {
+    with_shape(tiles.shape, [&]<TileShape shape>(Shape<shape>) {
+        launch<count_kernel<T, shape, Arguments>>(given, block_threads, count_memory_bytes<T, shape>(tiles.r),
+                                                  tiles.max_tiles, false, stream);
+    });
+}
+} // namespace
+
 template <class T>
 void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
-    with_shape(a.batch.tiling.shape(), [&]<TileShape shape>(Shape<shape>) {
-        launch<count_kernel<T, shape>>(a, block_threads, count_memory_bytes<T, shape>(a.r), a.batch.n_tiles, false,
-                                       stream);
-    });
+    launch_count<T>(a, {a.batch.tiling.shape(), a.r, a.batch.n_tiles}, stream);
+}
+template <class T>
+void count_symbols(const Each<CountArguments<T>>& fields, const ManyTiles& tiles, cudaStream_t stream) {
+    launch_count<T>(fields, tiles, stream);
 }
 
 template <class T>
 void resolve_bound(const BoundArguments<T>& a, cudaStream_t stream) {
-    launch<bound_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), 1, true, stream);
+    launch<bound_kernel<T, BoundArguments<T>>>(a, block_threads, sizeof(RangeMemory<T>), 1, true, stream);
+}
+template <class T>
+void resolve_bound(const Each<BoundArguments<T>>& fields, cudaStream_t stream) {
+    launch<bound_kernel<T, Each<BoundArguments<T>>>>(fields, block_threads, sizeof(RangeMemory<T>), 1, true, stream);
 }
 
 std::size_t book_memory_bytes(int r) { return r <= largest_r_in_shared_memory ? 0 : sizeof(BookMemoryFor<max_r>); }
 
 namespace {
-template <int r_limit>
-void make_book_of(const BookArguments& a, cudaStream_t stream) {
-    const std::size_t shared_bytes = a.memory != nullptr ? 0 : sizeof(BookMemoryFor<r_limit>);
-    launch<book_kernel<r_limit>>(a, book_threads, shared_bytes, 1, true, stream);
+template <int r_limit, class Arguments>
+void launch_book(const Arguments& given, cudaStream_t stream) {
+    const std::size_t shared_bytes = r_limit > largest_r_in_shared_memory ? 0 : sizeof(BookMemoryFor<r_limit>);
+    launch<book_kernel<r_limit, Arguments>>(given, book_threads, shared_bytes, 1, true, stream);
 }
 } // namespace
 
 void make_book(const BookArguments& a, cudaStream_t stream) {
-    if (a.r <= default_r) return make_book_of<default_r>(a, stream);
-    if (a.r <= largest_r_in_shared_memory) return make_book_of<largest_r_in_shared_memory>(a, stream);
-    return make_book_of<max_r>(a, stream);
+    if (a.r <= default_r) return launch_book<default_r>(a, stream);
+    if (a.r <= largest_r_in_shared_memory) return launch_book<largest_r_in_shared_memory>(a, stream);
+    return launch_book<max_r>(a, stream);
+}
+void make_books(const Each<BookArguments>& fields, int r, cudaStream_t stream) {
+    if (r <= default_r) return launch_book<default_r>(fields, stream);
+    return launch_book<largest_r_in_shared_memory>(fields, stream);
 }
 
 template void resolve_bound(const BoundArguments<float>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<double>&, cudaStream_t);
+template void resolve_bound(const Each<BoundArguments<float>>&, cudaStream_t);
+template void resolve_bound(const Each<BoundArguments<double>>&, cudaStream_t);
 template void count_symbols(const CountArguments<float>&, cudaStream_t);
 template void count_symbols(const CountArguments<double>&, cudaStream_t);
+template void count_symbols(const Each<CountArguments<float>>&, const ManyTiles&, cudaStream_t);
+template void count_symbols(const Each<CountArguments<double>>&, const ManyTiles&, cudaStream_t);
 
 } // namespace cusz::cuda

@@ -12,9 +12,9 @@ struct CompressMemory {
     std::uint64_t ticket, place;
 };
 
-template <class T, TileShape shape>
-__global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
-    compress_kernel(const CompressArguments<T> a) {
+template <class T, TileShape shape, class Arguments>
+__global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>) compress_kernel(const Arguments given) {
+    const CompressArguments<T>& a = own(given);
     auto& shared = shared_memory<CompressMemory<T, shape>>();
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
@@ -80,15 +80,28 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
     add(&a.result->too_large, totals.too_large);
 }
 
+namespace {
+template <class T, class Arguments>
+void launch_compression(const Arguments& given, TileShape tiles, std::uint64_t n_tiles, cudaStream_t stream) {
+    with_shape(tiles, [&]<TileShape shape>(Shape<shape>) {
+        launch<compress_kernel<T, shape, Arguments>>(given, block_threads, sizeof(CompressMemory<T, shape>), n_tiles,
+                                                     false, stream);
+    });
+}
+} // namespace
+
 template <class T>
 void compress_tiles(const CompressArguments<T>& a, cudaStream_t stream) {
-    with_shape(a.batch.tiling.shape(), [&]<TileShape shape>(Shape<shape>) {
-        launch<compress_kernel<T, shape>>(a, block_threads, sizeof(CompressMemory<T, shape>), a.batch.n_tiles, false,
-                                          stream);
-    });
+    launch_compression<T>(a, a.batch.tiling.shape(), a.batch.n_tiles, stream);
+}
+template <class T>
+void compress_tiles(const Each<CompressArguments<T>>& fields, const ManyTiles& tiles, cudaStream_t stream) {
+    launch_compression<T>(fields, tiles.shape, tiles.max_tiles, stream);
 }
 
 template void compress_tiles(const CompressArguments<float>&, cudaStream_t);
 template void compress_tiles(const CompressArguments<double>&, cudaStream_t);
+template void compress_tiles(const Each<CompressArguments<float>>&, const ManyTiles&, cudaStream_t);
+template void compress_tiles(const Each<CompressArguments<double>>&, const ManyTiles&, cudaStream_t);
 
 } // namespace cusz::cuda

@@ -1,0 +1,26 @@
+// Launches of a kernel for many fields at once.
+#pragma once
+
+#include <cstdint>
+
+namespace cusz::cuda {
+
+// What a kernel takes in place of its arguments: those for each of n fields, in device memory. blockIdx.y is the number
+// of the field, so n is at most max_fields_of_launch.
+template <class Arguments>
+struct Each {
+    const Arguments* of;
+    std::uint32_t n;
+};
+inline constexpr std::uint32_t max_fields_of_launch = 65535;
+
+template <class Arguments>
+std::uint32_t fields_of(const Arguments&) {
+    return 1;
+}
+template <class Arguments>
+std::uint32_t fields_of(const Each<Arguments>& each) {
+    return each.n;
+}
+
+} // namespace cusz::cuda
