@@ -85,6 +85,21 @@ with adios2.FileReader(path) as run:
     for name in ("host", "device"):
         assert (told[name]["Min"], told[name]["Max"]) == (f"{low:e}", f"{high:e}"), told[name]
 
+# Blocks of one variable are compressed in one call, with Lorenzo in as many launches as one block.
+launches = {}
+for parts in (2, 10):
+    with cz.Writer(f"{path}.parts.bp", comm, eb=EB, engine=engine, predictor=predictor, backend="cuda") as out:
+        before = cupy._runtime.simt_launch_count()
+        with out.step():
+            for at in range(0, len(block), len(block) // parts):
+                part = block[at : at + len(block) // parts]
+                out.put("parts", cupy.asarray(part), whole.shape, (first + at, 0, 0))
+        launches[parts] = cupy._runtime.simt_launch_count() - before
+    with cz.Reader(f"{path}.parts.bp", comm) as run:
+        assert not support.violations(whole, run[0].read("parts", (0, 0, 0), whole.shape), EB)
+if predictor == "lorenzo":
+    assert 0 < launches[2] == launches[10]
+
 # The device fails on the last rank: the step is missing, but those before it are there.
 with cz.Writer(f"{path}.failed.bp", comm, eb=EB, engine=engine, predictor=predictor) as out:
     with out.step():

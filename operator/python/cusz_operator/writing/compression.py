@@ -102,7 +102,7 @@ class Compressor:
         memory = self._memory(number, blocks)
         # Of more than four dimensions, the number that is left may differ from block to block (`field_shape`).
         is_alike = len(blocks.shape) <= MAX_FIELD_NDIM or len({field.ndim for field in blocks.fields}) == 1
-        if len(blocks) > 1 and is_alike and blocks.are_on_host and memory is not None:
+        if len(blocks) > 1 and is_alike and memory is not None:
             made = _at_once(blocks, parameters, memory, ranges)
         else:
             made = _one_by_one(blocks, parameters, memory, ranges)
