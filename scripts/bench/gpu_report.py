@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,15 @@ COMPRESSION = (
 DECOMPRESSION = ("clear_for_reading", "find_starts", "decompress_tiles")
 
 
+def blocks(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        number, edge = row["blocks"]
+        speed = number * edge**3 * _value_bytes(row) / row["blocks_us"] / 1e3
+        lines.append([*_title(row), f"{number} of {edge}^3", significant(row["blocks_us"]), significant(speed)])
+    return table((*_TITLE, "blocks", "us by the host's clock", "GB/s"), lines)
+
+
 def _sum(stages: dict[str, float], names: Sequence[str]) -> float | None:
     found = [stages[name] for name in names if name in stages]
     return sum(found) if found and names[-1] in stages else None
@@ -187,17 +197,21 @@ def full(document: Document) -> str:
     small = [row for row in rows if "compress_us" in row and _bytes(row) <= 1 << 27]
     if small:
         parts += ["Latency on small fields, microseconds, compress / decompress.", latency(small)]
+    many = [row for row in rows if "blocks" in row]
+    if many:
+        parts += ["Blocks compressed in one call, to host memory.", blocks(many)]
     staged = [row for row in rows if row.get("stages")]
     if staged:
         parts += ["Kernels, microseconds.", stages_table(staged)]
     return "\n\n".join(parts)
 
 
+def _value_bytes(row: Row) -> int:
+    return 4 if row["dtype"] == "float32" else 8
+
+
 def _bytes(row: Row) -> int:
-    size = 4 if row["dtype"] == "float32" else 8
-    for extent in row["shape"]:
-        size *= extent
-    return size
+    return _value_bytes(row) * math.prod(row["shape"])
 
 
 def beside_peers(document: Document) -> str:

@@ -113,6 +113,17 @@ def test_fields_on_the_host(cupy: Any, dtype: np.dtype, name: str) -> None:
     cusz.verify(x, wanted, backend="cuda")
 
 
+@pytest.mark.parametrize(("shape", "n"), [((16, 16, 16), 700), ((32, 32, 32), 300), ((60, 70), 200), ((5000,), 50)])
+def test_many_fields_in_one_call(cupy: Any, dtype: np.dtype, shape: tuple[int, ...], n: int) -> None:
+    """Smooth, missing, constant and incompressible ones."""
+    kinds = ("smooth", "nan", "constant", "incompressible")
+    fields = [np.roll(KINDS[kinds[i % 4]].make(shape, dtype), i) for i in range(n)]
+    for mode in ("abs", "rel"):
+        on_host = cusz.compress_many(fields, 1e-3, mode, predictor="lorenzo")
+        arrays = [cupy.asarray(x) for x in fields]
+        assert cusz.compress_many(arrays, 1e-3, mode, predictor="lorenzo", backend="cuda") == on_host
+
+
 @pytest.mark.parametrize("name", ["smooth", "mixture", "all_nan"])
 def test_value_range(cupy: Any, dtype: np.dtype, name: str) -> None:
     kind = KINDS[name]

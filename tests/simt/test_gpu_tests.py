@@ -40,7 +40,8 @@ def pretended(simt_environment: dict[str, str]) -> Run:
     [
         (
             "test_identity.py",
-            "(kinds_and_shapes and (mixture or 130 or 17)) or (test_spline and waves) or damaged or value_range",
+            "(kinds_and_shapes and (mixture or 130 or 17)) or (test_spline and waves) or damaged or value_range"
+            " or (many_fields and 200)",
         ),
         ("test_streams.py", "other_arrays or contiguous or any_value"),
         ("test_memory.py", "test_release or test_other_failures"),
