@@ -12,40 +12,53 @@ from hypothesis import strategies as st
 
 import cusz_core as cusz
 from field_kinds import KINDS
-from support import ALL_SHAPES, F32, F64, bits, boxes, part, same_bits, smooth
+from support import ALL_SHAPES, F32, F64, bits, boxes, many_magnitudes, part, same_bits, smooth
+
+PREDICTORS = pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 
 
-@pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
-def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
-    x = smooth(shape, dtype, 3)
-    archive = cusz.compress(x, 1e-3, threads=1, predictor="lorenzo")
+def check_boxes(archive: bytes, seed: int, how_many: int) -> None:
     whole = cusz.decompress(archive, threads=1)
-    for number, (start, count) in enumerate(boxes(shape, math.prod(shape), 8)):
+    for number, (start, count) in enumerate(boxes(whole.shape, seed, how_many)):
         box = cusz.decompress_box(archive, start, count, threads=1 + number % 3)
         assert same_bits(box, part(whole, start, count)), (start, count)
+    apart = np.zeros((*whole.shape[:-1], 2 * whole.shape[-1]), whole.dtype)
+    cusz.decompress_box(archive, (0,) * whole.ndim, out=apart[..., ::2])
+    assert same_bits(np.ascontiguousarray(apart[..., ::2]), whole)
+    assert not apart[..., 1::2].any()
 
 
+@PREDICTORS
+@pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
+def test_every_shape(shape: tuple[int, ...], dtype: np.dtype, predictor: Any) -> None:
+    archive = cusz.compress(smooth(shape, dtype, 3), 1e-3, threads=1, predictor=predictor)
+    check_boxes(archive, math.prod(shape), 8)
+
+
+@PREDICTORS
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_field(kind: str, dtype: np.dtype) -> None:
+def test_every_kind_of_field(kind: str, dtype: np.dtype, predictor: Any) -> None:
     how = KINDS[kind]
+    options: dict[str, Any] = {"mode": how.mode, **how.options, "predictor": predictor}
     for shape in ((9000,), (70, 130), (17, 33, 65), (2, 9, 17, 33)):
-        archive = cusz.compress(how.make(shape, dtype), how.eb, how.mode, threads=1, predictor="lorenzo", **how.options)
-        whole = cusz.decompress(archive, threads=1)
-        for start, count in boxes(shape, 7, 6):
-            assert same_bits(cusz.decompress_box(archive, start, count, threads=1), part(whole, start, count))
+        check_boxes(cusz.compress(how.make(shape, dtype), how.eb, threads=1, **options), 7, 6)
 
 
-def test_behind_the_lossless_stage() -> None:
-    archive = cusz.compress(smooth((40, 40, 70), F32), 1e-3, lossless="zstd", predictor="lorenzo")
-    whole = cusz.decompress(archive)
-    for start, count in boxes(whole.shape, 1, 20):
-        assert same_bits(cusz.decompress_box(archive, start, count), part(whole, start, count))
+@PREDICTORS
+def test_bounds_relative_to_every_value(dtype: np.dtype, predictor: Any) -> None:
+    for shape in ((10007,), (130, 70), (31, 37, 41), (7, 11, 13, 17), (5000, 1), (1, 1, 4097)):
+        check_boxes(cusz.compress(many_magnitudes(shape, dtype), 1e-3, "pw_rel", predictor=predictor), 1, 12)
+
+
+@PREDICTORS
+def test_behind_the_lossless_stage(predictor: Any) -> None:
+    check_boxes(cusz.compress(smooth((40, 40, 70), F32), 1e-3, lossless="zstd", predictor=predictor), 1, 20)
 
 
 SLICES = st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 3))] * 3)
 
 
-@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+@PREDICTORS
 @settings(max_examples=150)
 @given(slices=SLICES, seed=st.integers(0, 9), order=st.permutations(range(3)))
 def test_into_part_of_a_larger_array(
@@ -69,7 +82,7 @@ def test_into_part_of_a_larger_array(
     assert same_bits(np.ascontiguousarray(larger), np.ascontiguousarray(expected))
 
 
-@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+@PREDICTORS
 @pytest.mark.parametrize("shape", [(40, 40), (0, 5)])
 def test_a_box_without_values(shape: tuple[int, int], predictor: Any) -> None:
     """numpy gives empty arrays strides of 0."""

@@ -32,7 +32,7 @@ def field(name, dtype):
 def test_any_number_of_threads(name, dtype, backend, predictor):
     x = field(name, dtype)
     options = {"fill": 1e20, "backend": backend, "predictor": predictor}
-    for eb, mode, bins in ((1e-3, "rel", 64), (1e-2, "abs", 1024), (0.0, "abs", 64)):
+    for eb, mode, bins in ((1e-3, "rel", 64), (1e-2, "abs", 1024), (1e-3, "pw_rel", 64), (0.0, "abs", 64)):
         archives = {cusz.compress(x, eb, mode, bins=bins, threads=n, **options) for n in (1, 2, 3, 7)}
         assert len(archives) == 1
         (archive,) = archives

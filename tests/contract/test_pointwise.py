@@ -140,30 +140,6 @@ def test_signs_cost_little_where_they_are_in_groups() -> None:
     assert len(check(x, 1e-3)) < 1.15 * len(check(np.abs(x), 1e-3))
 
 
-# ------------------------------------------------------------------------------------------------------------ reading
-
-
-@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
-def test_boxes(dtype: np.dtype, predictor: str) -> None:
-    for shape in ((10007,), (130, 70), (31, 37, 41), (7, 11, 13, 17), (5000, 1), (1, 1, 4097)):
-        archive = check(support.many_magnitudes(shape, dtype), 1e-3, predictor=predictor)
-        whole = cusz.decompress(archive)
-        for start, count in support.boxes(shape, 1, 12):
-            box = cusz.decompress_box(archive, start, count)
-            assert same_bits(box, support.part(whole, start, count))
-        apart = np.zeros((*shape[:-1], 2 * shape[-1]), dtype)
-        cusz.decompress_box(archive, (0,) * len(shape), out=apart[..., ::2])
-        assert same_bits(np.ascontiguousarray(apart[..., ::2]), whole)
-        assert not apart[..., 1::2].any()
-
-
-def test_threads_do_not_matter(dtype: np.dtype) -> None:
-    x = support.many_magnitudes((70, 80, 90), dtype)
-    archives = {cusz.compress(x, 1e-3, "pw_rel", threads=threads) for threads in (1, 2, 5)}
-    assert len(archives) == 1
-    assert len({cusz.decompress(*archives, threads=threads).tobytes() for threads in (1, 2, 5)}) == 1
-
-
 @support.needs_zstd
 def test_the_lossless_stage() -> None:
     x = (2.0 ** (np.indices((40, 50, 60)).sum(axis=0) % 32)).astype(F32)

@@ -10,11 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 import cusz_core as cusz
-import field_kinds
 import format_v2 as v2
 import formats
 import support
-from support import ALL_SHAPES, F32, F64, boxes, part, same_bits, smooth
+from support import ALL_SHAPES, F32, F64, same_bits, smooth
 
 
 def check(x: NDArray, eb: float, mode: str = "abs", **options: Any) -> bytes:
@@ -71,22 +70,6 @@ def test_large_fields(shape: tuple[int, ...], dtype: np.dtype) -> None:
     archive = check(x, 1e-3, fill=1e20, threads=2)
     assert cusz.inspect(archive).version == 2
     assert archive == spline(x, 1e-3, fill=1e20)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Boxes
-
-
-@pytest.mark.parametrize(
-    "shape", [(9000,), (4097,), (70, 130), (200, 3), (17, 33, 65), (40, 5, 9), (3, 9, 17, 33)], ids=str
-)
-def test_boxes(shape: tuple[int, ...], dtype: np.dtype) -> None:
-    x = field_kinds.mixture(shape, dtype)
-    for archive in (spline(x, 1e-2, fill=1e20), spline(smooth(shape, dtype), 0.5), spline(x, 1e-5)):
-        whole = cusz.decompress(archive, threads=1)
-        for number, (start, count) in enumerate(boxes(shape, 7, 20)):
-            box = cusz.decompress_box(archive, start, count, threads=1 + number % 3)
-            assert same_bits(box, part(whole, start, count)), (start, count)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
