@@ -24,6 +24,12 @@ import runner
 from numpy.typing import NDArray
 from runner import Document, Row, filled, significant, table
 
+from cusz_core import Parameters
+from cusz_operator.ranks import Ranks
+from cusz_operator.writing import overlaps, together
+from cusz_operator.writing.agreement import Description
+from cusz_operator.writing.together import Report, Together
+
 VARIABLES = [f"variable{i}" for i in range(5)]
 EDGE = 8  # cells of a block along each axis
 REL = 1e-3  # the bound, relative to the range
@@ -54,50 +60,44 @@ def seconds_of(exchange: Exchange, ranks: int, of_table: int) -> float:
     return message * depth * (2 if exchange.name in ("Allreduce", "Iallreduce", "allreduce") else 1)
 
 
+class OfMany(Ranks):
+    """Rank 0 of many that all behave like it; a group has as many as are asked for. `done` gets its exchanges."""
+
+    def __init__(self, size: int, done: list[Exchange]) -> None:
+        super().__init__(None)
+        self.size, self.done = size, done
+
+    def _all_reduced(self, own: NDArray[Any], operation: str) -> NDArray[Any]:
+        self.done.append(Exchange("Allreduce", own.nbytes))
+        return own * self.size if operation == "SUM" else own.copy()
+
+    def _reduced(self, own: NDArray[Any], operation: str) -> NDArray[Any]:
+        self.done.append(Exchange("Reduce", own.nbytes))
+        return own.copy()
+
+    def sums_before(self, own: NDArray[Any]) -> NDArray[Any]:
+        self.done.append(Exchange("Exscan", own.nbytes))
+        return np.zeros_like(own)
+
+    def groups(self, size: int) -> Ranks:
+        return OfMany(size, self.done)
+
+    def gathered(self, own: NDArray[Any], counts: NDArray[np.int64], into: NDArray[Any]) -> None:
+        self.done.append(Exchange("Gatherv", own.nbytes))
+        into.reshape(len(counts), -1)[:] = own
+
+    def exchanged(self, item: Any, other: int) -> Any:
+        self.done.append(Exchange("sendrecv", item.nbytes))
+        return item[:0]  # their blocks lie elsewhere
+
+    def receive(self, other: int) -> Any:
+        self.done.append(Exchange("recv", 0))
+        return overlaps.no_rows(3)
+
+
 def model(ranks: int) -> Row:
     """Rank 0's part in a step of `ranks` ranks, with one block of each of five variables."""
-    from cusz_core import Parameters
-    from cusz_operator.ranks import Ranks
-    from cusz_operator.writing import overlaps, together
-    from cusz_operator.writing.agreement import Description
-    from cusz_operator.writing.together import Report, Together
-
     done: list[Exchange] = []
-
-    class OfMany(Ranks):
-        """Rank 0 of many; the others behave like it."""
-
-        def __init__(self, size: int) -> None:
-            super().__init__(None)
-            self.size = size
-
-        def _all_reduced(self, own: NDArray[Any], operation: str) -> NDArray[Any]:
-            done.append(Exchange("Allreduce", own.nbytes))
-            return own * self.size if operation == "SUM" else own.copy()
-
-        def _reduced(self, own: NDArray[Any], operation: str) -> NDArray[Any]:
-            done.append(Exchange("Reduce", own.nbytes))
-            return own.copy()
-
-        def sums_before(self, own: NDArray[Any]) -> NDArray[Any]:
-            done.append(Exchange("Exscan", own.nbytes))
-            return np.zeros_like(own)
-
-        def groups(self, size: int) -> Ranks:
-            return OfMany(size)
-
-        def gathered(self, own: NDArray[Any], counts: NDArray[np.int64], into: NDArray[Any]) -> None:
-            done.append(Exchange("Gatherv", own.nbytes))
-            into.reshape(len(counts), -1)[:] = own
-
-        def exchanged(self, item: Any, other: int) -> Any:
-            done.append(Exchange("sendrecv", item.nbytes))
-            return item[:0]  # their blocks lie elsewhere
-
-        def receive(self, other: int) -> Any:
-            done.append(Exchange("recv", 0))
-            return overlaps.no_rows(3)
-
     parameters = Parameters(REL, "rel")
     shape = (ranks * EDGE, EDGE, EDGE)
 
@@ -107,7 +107,7 @@ def model(ranks: int) -> Row:
         return Report(tuple(told), np.tile([-1.0, 1.0, EDGE**3], (len(VARIABLES), 1)))
 
     rows = {name: np.ones((1, 17)) for name in VARIABLES}
-    all_ranks = Together(OfMany(ranks))
+    all_ranks = Together(OfMany(ranks, done))
 
     def step(at: int) -> None:
         agreed = all_ranks.end_step(report(at), None, "step")

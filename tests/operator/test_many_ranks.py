@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from many_ranks import OfMany
 
 import cusz_core
 import cusz_operator as cz
-from cusz_operator.ranks import Ranks
 from cusz_operator.tables import checks
-from cusz_operator.writing import agreement, overlaps, together
+from cusz_operator.writing import agreement, together
 from cusz_operator.writing.agreement import Description, Value
 from cusz_operator.writing.together import Layout, Report, Together
 
@@ -106,29 +105,6 @@ MANY = 100_000
 PUT = [f"v{i}" for i in range(5)]
 
 
-class OfMany(Ranks):
-    """Rank 0 of many ranks that all have the same data; a group has as many as are asked for."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(None)
-        self.size = size
-
-    def _all_reduced(self, own: NDArray[Any], operation: str) -> NDArray[Any]:
-        return own * self.size if operation == "SUM" else own.copy()
-
-    def groups(self, size: int) -> Ranks:
-        return OfMany(size)
-
-    def gathered(self, own: NDArray[Any], counts: NDArray[np.int64], into: NDArray[Any]) -> None:
-        into.reshape(len(counts), -1)[:] = own
-
-    def exchanged(self, item: Any, other: int) -> Any:
-        return item[:0]  # the other rank's blocks lie elsewhere
-
-    def receive(self, other: int) -> Any:
-        return overlaps.no_rows(3)
-
-
 def test_a_later_step_of_100000_ranks_builds_no_list_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor anything else of that length: rank 0 uses less than one byte of memory per rank."""
     monkeypatch.setattr(together, "RANKS_OF_A_TABLE", 8)
@@ -139,7 +115,7 @@ def test_a_later_step_of_100000_ranks_builds_no_list_of_them(monkeypatch: pytest
     )
     ranges = np.tile([-1.0, 1.0, 64.0], (len(PUT), 1))
     rows = {name: np.ones((1, 17)) for name in PUT}
-    all_ranks = Together(OfMany(MANY))
+    all_ranks = Together(OfMany(MANY, []))
     for step in range(3):
         tracemalloc.start()
         agreed = all_ranks.end_step(Report(told, ranges, (Value("time", np.float64(step)),)), None, "step")
