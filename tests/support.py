@@ -213,8 +213,9 @@ def bound_in_force(info: cusz.ArchiveInfo, promised: float) -> float:
     return min(float(rounded), 2.0 ** (124 if info.dtype == F32 else 1020))
 
 
-def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None) -> list[str]:
-    """Values of `y` that break the promise made for `x`, found in exact arithmetic; empty if there are none."""
+def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None, *, of_each: bool = False) -> list[str]:
+    """Values of `y` that break the promise made for `x`, found in exact arithmetic; empty if there are none.
+    With of_each, the bound is relative to every value, and zeros and signs are kept."""
     if x.dtype != y.dtype or x.shape != y.shape:
         return [f"{x.dtype} {x.shape} came back as {y.dtype} {y.shape}"]
     x, y = x.reshape(-1), y.reshape(-1)
@@ -226,17 +227,22 @@ def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None) 
         with np.errstate(over="ignore"):
             fill_bits = int(bits(np.array([fill]).astype(x.dtype))[0])
     x, y = x[changed], y[changed]
-    may_differ = np.isfinite(x)
+    may_differ = np.isfinite(x) & ((x != 0) | (not of_each))
     if fill_bits is not None:
         may_differ &= bits(x) != fill_bits
     broken = [f"{v!r} -> {w!r}: not bit for bit" for v, w in zip(x[~may_differ], y[~may_differ], strict=True)]
     # Well below the bound, rounding cannot matter. All others are compared as rational numbers, each pair once.
+    wide = x.astype(F64)
     with np.errstate(over="ignore", invalid="ignore"):
-        distance = np.abs(x.astype(F64) - y.astype(F64))
-    candidates = may_differ & ~(distance < 0.999999 * bound)
-    limit = Fraction(bound)
+        distance = np.abs(wide - y.astype(F64))
+        clear = distance < 0.999999 * bound * (np.abs(wide) if of_each else 1)
+    if of_each:
+        clear &= (np.abs(wide) > 1e-280) & (np.signbit(x) == np.signbit(y))
+    candidates = may_differ & ~clear
     for v, w in np.unique(np.stack([x[candidates], y[candidates]], axis=1).astype(F64), axis=0).tolist():
-        if not math.isfinite(w) or abs(Fraction(v) - Fraction(w)) > limit:
+        limit = Fraction(bound) * (abs(Fraction(v)) if of_each else 1)
+        keeps_sign = math.copysign(1, v) == math.copysign(1, w)
+        if not math.isfinite(w) or abs(Fraction(v) - Fraction(w)) > limit or (of_each and not keeps_sign):
             broken.append(f"{v!r} -> {w!r}: differs by {v - w!r}, the bound is {bound!r}")
     return broken
 
@@ -264,10 +270,16 @@ def _check_contract(x: NDArray, eb: float, mode: str, fill: float | None, option
     info = cusz.inspect(archive)
     assert (info.shape, info.dtype) == (x.shape, x.dtype)
     assert (info.raw_bytes, info.archive_bytes) == (x.nbytes, len(archive))
-    bound = absolute_bound(x, eb, mode, fill)
+    of_each = mode == "pw_rel"
+    bound = eb if of_each else absolute_bound(x, eb, mode, fill)
     if info.kind == "tiled":
-        bound = bound_in_force(info, bound)
-        assert (info.mode, info.eb, info.eb_abs) == (mode, eb, bound)
+        assert (info.mode, info.eb) == (mode, eb)
+        if of_each:
+            assert info.version == 2
+            assert math.isnan(info.eb_abs)
+        else:
+            bound = bound_in_force(info, bound)
+            assert info.eb_abs == bound
         assert (info.fill is None) == (fill is None)
         assert sum((info.sections.header, info.sections.codebook)) <= len(archive)
     else:
@@ -275,7 +287,7 @@ def _check_contract(x: NDArray, eb: float, mode: str, fill: float | None, option
 
     y = cusz.decompress(archive, threads=1)
     assert y.flags.c_contiguous
-    assert violations(x, y, bound if info.kind == "tiled" else 0.0, fill) == []
+    assert violations(x, y, bound if info.kind == "tiled" else 0.0, fill, of_each=of_each) == []
     if info.kind == "raw":
         assert same_bits(x, y)
     cusz.check(archive, threads=1)

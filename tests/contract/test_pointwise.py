@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,52 +13,14 @@ from hypothesis.extra import numpy as st_numpy
 
 import cusz_core as cusz
 import support
-from support import DTYPES, F32, F64, SHAPES, same_bits
+from support import DTYPES, F32, F64, SHAPES
 
 PREDICTORS = ["lorenzo", "spline", "auto"]
 BOUNDS = [1e-1, 1e-3, 1e-5]
 
 
-def broken(x: np.ndarray, y: np.ndarray, eb: float, fill: float | None = None) -> list[str]:
-    """Values of `y` that break the promise made for `x`, found in exact arithmetic."""
-    x, y = x.reshape(-1), y.reshape(-1)
-    changed = np.flatnonzero(support.bits(x) != support.bits(y))
-    x, y = x[changed], y[changed]
-    may_differ = np.isfinite(x) & (x != 0)
-    if fill is not None:
-        with np.errstate(over="ignore"):
-            may_differ &= support.bits(x) != support.bits(np.array([fill]).astype(x.dtype))[0]
-    found = [f"{v!r} -> {w!r}: not bit for bit" for v, w in zip(x[~may_differ], y[~may_differ], strict=True)]
-    x, y = x[may_differ], y[may_differ]
-    # Well below the bound, and away from subnormal numbers, rounding cannot matter.
-    wide = x.astype(F64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        clear = (np.abs(wide - y) < 0.999999 * eb * np.abs(wide)) & (np.abs(wide) > 1e-280)
-    doubtful = ~(clear & (np.signbit(x) == np.signbit(y)))
-    for v, w in np.unique(np.stack([x[doubtful], y[doubtful]], axis=1).astype(F64), axis=0).tolist():
-        keeps_sign = math.copysign(1, v) == math.copysign(1, w)
-        if not math.isfinite(w) or not keeps_sign or abs(Fraction(v) - Fraction(w)) > Fraction(eb) * abs(Fraction(v)):
-            found.append(f"{v!r} -> {w!r}")
-    return found
-
-
-def check(x: np.ndarray, eb: float, fill: float | None = None, **options: Any) -> bytes:
-    archive = cusz.compress(x, eb, "pw_rel", fill=fill, **{"threads": 1, **options})
-    info = cusz.inspect(archive)
-    assert (info.shape, info.dtype, info.raw_bytes, info.archive_bytes) == (x.shape, x.dtype, x.nbytes, len(archive))
-    y = cusz.decompress(archive, threads=1)
-    assert broken(x, y, eb, fill) == []
-    if info.kind == "tiled":
-        assert (info.version, info.mode, info.eb) == (2, "pw_rel", eb)
-        assert math.isnan(info.eb_abs)
-        assert (info.fill is None) == (fill is None)
-        assert len(archive) < x.nbytes + support.RAW_OVERHEAD
-    else:
-        assert same_bits(x, y)
-        assert len(archive) == x.nbytes + support.RAW_OVERHEAD
-    cusz.check(archive, threads=1)
-    cusz.verify(x, archive, threads=1)
-    return archive
+def check(x: np.ndarray, eb: float, fill: float | None = None, predictor: str = "auto", **options: Any) -> bytes:
+    return support.check_contract(x, eb, "pw_rel", fill=fill, predictor=predictor, **options)
 
 
 # ------------------------------------------------------------------------------------------------------- the bound
