@@ -134,18 +134,6 @@ def put_two(out: Output, **wrong: Any) -> None:
     Plugin().hand_over(block["variable"], block["dtype"], (30, 40), cusz_core.compress(FIELD, 1e-3), put, given)
 
 
-def test_minimum_and_maximum_are_those_told(tmp_path: Path) -> None:
-    out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
-    put_two(out)
-    out.close()
-    with adios2.FileReader(str(tmp_path / "out.bp")) as run:
-        (block,) = run.engine.blocks_info("T", 0)
-        assert [block[key] for key in ("Count", "Min", "Max")] == ["30,40", "-1.5", "2.5"]
-        archive = cusz_core.compress(FIELD, 1e-3)
-        got = run.read("T", start=[0, 0], count=[30, 40])
-    assert support.same_bits(got, cusz_core.decompress(archive))
-
-
 @pytest.mark.parametrize(
     "wrong", [{"variable": "other"}, {"dtype": support.F64}, {"put_count": (2, 1)}, {"put_count": (1, 1)}], ids=str
 )
