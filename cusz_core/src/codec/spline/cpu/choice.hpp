@@ -181,13 +181,14 @@ public:
         of_best_ = engine_.estimate(of_box_, best_, sample_, boxes_.number(), 0, threads_, true);
         return chosen().bytes < (boxes_.number() > 1 ? others / 64 * 63 : others);
     }
-    // The highest estimate with which the archive is made, next to another codec's of `others` bytes. Boxes of large
-    // fields have more borders than the field, where points lack some of the neighbours from which they are predicted.
-    // What smooth fields gain by curves is lost there.
+    // Whether the estimate may be far too high: boxes have more borders than the field, where points lack some of the
+    // neighbours from which they are predicted. What smooth fields gain by curves is lost there.
+    bool loses_at_borders() const {
+        return !is_whole_ && costs_.linear > costs_.cubic + costs_.points * CurveCosts::of_bit;
+    }
+    // The highest estimate with which the archive is made, next to another codec's of `others` bytes.
     std::uint64_t most(std::uint64_t others) const {
-        if (is_small_) return worthwhile(others);
-        const bool is_smooth = costs_.linear > costs_.cubic + costs_.points * CurveCosts::of_bit;
-        return others / 32 * (is_smooth ? 64 : 34) + others % 32;
+        return others / 32 * (loses_at_borders() ? 64 : 34) + others % 32;
     }
     // most: a longer archive is not used, so nothing is tried if the estimate is far above this.
     Choice choose(std::uint64_t most) {

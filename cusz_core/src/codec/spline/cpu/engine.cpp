@@ -89,7 +89,7 @@ private:
         if (!is_settled) {
             const std::uint64_t own = chooser.chosen().bytes;
             others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample.data(), boxes.number(),
-                                             is_whole ? as_good_as(own) : own + own / 4, n_threads, tiles);
+                                             own + own / 4, n_threads, tiles);
         }
         const std::uint64_t enough = worthwhile(others), most = chooser.most(others);
         const Choice choice = chooser.choose(most);
@@ -97,9 +97,8 @@ private:
         if (choice.bytes >= most) return std::nullopt;
         if (is_settled) return any_length;
         if (coding.lossless != CUSZ_LOSSLESS_NONE) return 0; // estimates are without that stage
-        if (is_whole) return any_length;
         if (choice.bytes >= others) {
-            if (!boxes.stand_for_field()) return 0;
+            if (!boxes.stand_for_field() || chooser.loses_at_borders()) return 0;
             if (!chooser.saves_enough(others)) return std::nullopt;
         }
         return enough;
