@@ -53,7 +53,7 @@ def levels(archive: ArchiveLike, *, archive_bytes: int | None = None) -> tuple[L
     bytes are enough for one. Other archives are decoded as a whole, whatever the level.
 
     Args:
-        archive: as in `decompress`, or its first bytes: at least `MIN_PREFIX_BYTES`.
+        archive: as in `decompress`, or its first bytes: at least 128, unless it is shorter.
         archive_bytes: the length of the whole archive; None: `archive` is the whole.
 
     Raises:
