@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cusz_operator
@@ -32,10 +33,33 @@ def test_ghost_cells_of_a_column_major_program(
     assert said == f"without: {without}\nwith: {with_it}\n"
 
 
-def test_column_major_blocks_compress_when_the_order_is_told(programs: Path, program: Callable, tmp_path: Path) -> None:
-    program([programs / "blocks", "column", tmp_path, "BP5"])
-    ratio = {block["variable"]: block["ratio"] for block in cusz_operator.inspect_bp(tmp_path / "column_BP5.bp")}
-    assert ratio["column"] > 2 * ratio["row"] > 2
+def test_column_major_blocks_compress_when_the_order_is_told(
+    engine: str, programs: Path, program: Callable, tmp_path: Path
+) -> None:
+    program([programs / "blocks", "column", tmp_path, engine])
+    path = tmp_path / f"column_{engine}.bp"
+    blocks = {block["variable"]: block for block in cusz_operator.inspect_bp(path)}
+    assert blocks["column"]["ratio"] > 2 * blocks["row"]["ratio"] > 2
+    assert blocks["column"]["shape"] == blocks["column"]["count"] == (11, 23, 97)
+    assert blocks["row"]["shape"] == (97, 23, 11)
+    (warning,) = cusz_operator.check(path).warnings
+    assert warning.startswith(f"{path}: variable 'row': 1 of 1 blocks are compressed along the wrong axes")
+
+
+def test_the_order_is_proposed_for_a_column_major_run(
+    engine: str, programs: Path, program: Callable, tmp_path: Path, cusz_cli: Callable
+) -> None:
+    """`cusz config --from`: the ratio that it estimates is that of the right order."""
+    program([programs / "blocks", "fortran", tmp_path, engine])
+    path = tmp_path / f"fortran_{engine}.bp"
+    words = ("config", "--from", path, "--variable", "without", "--eb", "0.1", "--format", "xml")
+    order = '<parameter key="order" value="column"/>'
+    status, output, _ = cusz_cli(*words)
+    assert (status, order in output) == (0, True)
+    assert order not in cusz_cli(*words, "--order", "row")[1]
+    with cusz_operator.Writer(tmp_path / "row.bp", eb=0, engine=engine) as out, out.step():
+        out.put("without", np.zeros((40, 30)))
+    assert "order" not in cusz_cli(words[0], "--from", tmp_path / "row.bp", *words[3:])[1]
 
 
 @pytest.mark.full

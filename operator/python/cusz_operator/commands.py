@@ -51,6 +51,7 @@ from .names import chosen, deciding, dimensions_of, fits, has_wildcard, in_short
 from .parameters import operator_parameters
 from .plugin import plugin_path
 from .reader import Reader
+from .tables import metadata
 from .tables.stored import INTEGERS
 from .writing.goals import GOALS
 
@@ -114,7 +115,9 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", default="BP5", help="ADIOS2 engine: BP5 (default), BP4 or SST")
     parser.add_argument("--io", default="SimulationOutput", help="name that the program passes to DeclareIO")
     add_parameters(parser, *(key for key in TABLE if key not in ("eb", "mode")))
-    parser.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
+    parser.add_argument(
+        "--order", choices=("row", "column"), help="column for a Fortran program (default with --from: that of the run)"
+    )
     parser.add_argument(
         "--no-statistics",
         action="store_true",
@@ -217,6 +220,9 @@ def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]
             goal = by_pattern[variable.chosen_by]
             proposals.append(propose(variable, goal, is_wanted=bool(patterns), **given))
     print_proposals(proposals, sys.stderr)
+    if options.order is None and metadata.is_column_major(options.example):
+        options.order = "column"
+        print("note  the run is of a program with column-major arrays (Fortran): order is column", file=sys.stderr)
     own = [_operated(p.variable.name, p.eb, p.mode, options, p.comment) for p in proposals if p.eb is not None]
     if not own:
         raise FailureError(f"no variable of {options.example} has been given a bound (the notes above say why)")

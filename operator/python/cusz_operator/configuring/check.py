@@ -192,6 +192,13 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
     for name, own in sorted(blocks.items()):
         variable, problems = _variable(name, own, asked)
         report.variables.append(variable)
+        turned = sum(map(_is_turned, own))
+        if turned:
+            report.warnings.append(
+                f"{path}: variable {name!r}: {turned} of {variable.blocks} blocks are compressed along the wrong axes, "
+                "which makes them larger: the parameter 'order' must be 'column' in a program with column-major arrays "
+                "(Fortran), and must not be in others"
+            )
         report.problems += [f"{path}: variable {name!r}: {problem}" for problem in problems]
     for name, own in sorted(blocks.items()):
         if asked and name not in asked and all(block["operator"] != PLUGIN_NAME for block in own):
@@ -261,6 +268,12 @@ def _check_without_operation(path: Path, name: str, own: Sequence[Block], asked:
         )
     elif kind in FLOATS and max(map(math.prod, arrays)) * FLOATS[kind].itemsize >= SMALL:
         said.append(f"{path}: variable {name!r} of {kind} is not compressed: the configuration has no operation for it")
+
+
+def _is_turned(block: Block) -> bool:
+    """Whether a block's extents were reversed when it was compressed. (More than four are merged.)"""
+    shape = block.get("shape", block["count"])
+    return shape != block["count"] and shape == block["count"][::-1]
 
 
 def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None] | None) -> tuple[Variable, list[str]]:

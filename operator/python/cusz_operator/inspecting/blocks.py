@@ -58,11 +58,11 @@ class Block(TypedDict, total=False):
         start: offset in the global array; not for local arrays, single values, and some 8-bit integers in ADIOS2 2.12.
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
-        raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
-        out_of_range, unpredictable, version, checksum (of the payload). If a Writer was given float16, which it stores
-        as float, raw_bytes and ratio are those of float16. Integers, and float and double where BP4 has no room beyond
-        the bytes themselves, are in packed blocks: the kind is "packed", or "raw" if they became no smaller, and bins,
-        version and checksum are missing.
+        raw_bytes, archive_bytes, ratio, kind, shape, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins,
+        special, out_of_range, unpredictable, version, checksum (of the payload). If a Writer was given float16, which
+        it stores as float, raw_bytes and ratio are those of float16. Integers, and float and double where BP4 has no
+        room beyond the bytes themselves, are in packed blocks: the kind is "packed", or "raw" if they became no
+        smaller, and shape, bins, version and checksum are missing.
     From the block table of a Writer:
         device (number of the CUDA device that held the field, -1: host memory), min, max (of values that are finite and
         not fill; absent if the Writer was told not to compute them), seconds (spent compressing).
@@ -85,6 +85,7 @@ class Block(TypedDict, total=False):
     archive_bytes: int
     ratio: float
     kind: str
+    shape: tuple[int, ...]
     predictor: str
     mode: str
     eb: float
@@ -535,6 +536,7 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
         archive_bytes=info.archive_bytes,
         ratio=info.ratio,
         kind=info.kind,
+        shape=info.shape,
         mode=info.mode,
         eb=info.eb,
         eb_abs=info.eb_abs,

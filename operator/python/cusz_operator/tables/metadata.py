@@ -10,6 +10,7 @@ expect that: it appends behind the part, and crashes when it reads one in `mmd.0
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CorruptArchiveError
 
-INDEX, FORMATS = "md.idx", "mmd.0"
+INDEX, METADATA, FORMATS = "md.idx", "md.0", "mmd.0"
 HEADER_BYTES = 64
 _BP4_RECORD_BYTES = 64
 #: What the header says in bytes 36 and 37: little endian, and the version.
@@ -49,6 +50,21 @@ class Record(NamedTuple):
 def is_bp5(folder: Path) -> bool:
     """Whether there is an index, and it is of a BP5 file."""
     return _index(folder)[36:38] == _BP5
+
+
+def is_column_major(folder: Path) -> bool:
+    """Whether the program that began the file gave dimensions fastest first, as in Fortran. ADIOS2 shows them reversed.
+
+    In BP4 this is in the metadata of the first step, behind the number of pieces that ranks wrote, the bytes that
+    describe these, those of the first, and the name of the IO.
+    """
+    content = _index(folder)
+    if content[36:38] != _BP4:
+        return content[40:41] == b"y"
+    with open(folder / METADATA, "rb") as file:
+        file.seek(int.from_bytes(content[HEADER_BYTES + 16 : HEADER_BYTES + 24], "little") + 18)
+        file.seek(int.from_bytes(file.read(2), "little"), os.SEEK_CUR)
+        return file.read(1) == b"y"
 
 
 def index_records(folder: Path) -> Iterator[Record]:
