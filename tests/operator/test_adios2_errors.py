@@ -272,3 +272,15 @@ def test_an_adios2_with_another_mpi_than_mpi4py(monkeypatch: pytest.MonkeyPatch,
         cz.Writer(tmp_path / "run.bp", mpi.COMM_SELF, eb=1e-3)
     with pytest.raises(cusz_core.UnsupportedError, match=said):
         cz.Reader(tmp_path / "stream", mpi.COMM_SELF, engine="SST", parameters={"OpenTimeoutSecs": 1})
+
+
+def test_without_a_home(python: Callable, tmp_path: Path) -> None:
+    """In a service, or a job with an environment of its own: ADIOS2 takes HOME for granted, and crashes."""
+    python(
+        "import sys, cusz_operator as cz\n"
+        "with cz.Writer(sys.argv[1], eb=0) as out, out.step():\n"
+        "    out.put('u', __import__('numpy').arange(100.0))\n"
+        "assert cz.Reader(sys.argv[1])[0].read('u')[-1] == 99\n",
+        tmp_path / "run.bp",
+        env={"HOME": None},
+    )

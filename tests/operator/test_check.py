@@ -318,6 +318,13 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
             config(f'<engine><parameter key="burstBufferPath" value="/b"/></engine>{VARIABLE}'),
             "BurstBufferPath: if several ranks write, BP5 loses what it copies from there",
         ),
+        (
+            config(
+                '<engine><parameter key="AggregationType" value="DataSizeBased"/>'
+                f'<parameter key="AsyncWrite" value="Guided"/></engine>{VARIABLE}'
+            ),
+            "AggregationType is DataSizeBased, and AsyncWrite Guided: BP5 writes ranks' data over each other",
+        ),
         (config(VARIABLE).replace("<adios-config>", "<!DOCTYPE adios-config><adios-config>"), "there is a DOCTYPE"),
         (
             config(VARIABLE).replace("</adios", '<io name="simulation"/></adios'),

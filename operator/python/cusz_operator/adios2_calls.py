@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,8 @@ def import_adios2() -> Any:
             f"Python's adios2 is {adios2.__version__}, whose interface lacks what is needed here: "
             "install 2.11 or newer (the plugin alone works with 2.10, too)"
         )
+    if "HOME" not in os.environ:  # ADIOS2 looks for a configuration there, and crashes without it
+        os.environ["HOME"] = os.path.expanduser("~")
     return adios2
 
 

@@ -302,6 +302,16 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
                 f"line {engine.line}: BurstBufferPath: if several ranks write, BP5 loses what it copies from there "
                 "(BP4 does not)"
             )
+        asynchronous = parameters.get("asyncwrite", "sync")
+        if (
+            real_name(io.engine or "BP5") == "BP5"
+            and parameters.get("aggregationtype", "").lower() == "datasizebased"
+            and not (is_off(asynchronous) or asynchronous.lower() == "sync")
+        ):
+            result.problems.append(
+                f"line {engine.line}: AggregationType is DataSizeBased, and AsyncWrite {asynchronous}: BP5 writes "
+                "ranks' data over each other: leave out one of them"
+            )
         if real_name(io.engine) == "SST" and parameters.get("marshalmethod", "").lower() == "ffs":
             result.problems.append(
                 f"line {engine.line}: MarshalMethod is {parameters['marshalmethod']}, which ignores operators: SST's "
