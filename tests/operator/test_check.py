@@ -142,6 +142,14 @@ def test_an_operator_that_is_defined_once(tmp_path: Path) -> None:
     assert report.ios[0].variables == {"T": 1e-3, "U": 1e-5}
 
 
+def test_an_operator_that_the_program_adds(tmp_path: Path) -> None:
+    for io in ("", '<io name="simulation"/>'):
+        report = checked(f"<adios-config>{OPERATOR}{io}</adios-config>", tmp_path)
+        assert report.problems == []
+        (note,) = report.notes
+        assert note.endswith("no variable has an operation: only a program that adds the <operator> itself compresses")
+
+
 def write_numbered(path: Path, configuration: Path, dtype: str, n: int = 5000) -> None:
     """A program with a configuration file writes T, alone and in levels."""
     with Program(path, None, io="simulation", configuration=configuration) as out, out.step():

@@ -113,7 +113,9 @@ def read_configuration(path: Path) -> Configuration:
             )
     for element in root.all("io"):
         result.ios.append(_io(element, operators, result))
-    if not result.ios:
+    if any(map(_is_ours, operators.values())) and not any(io.variables for io in result.ios):
+        result.notes.append("no variable has an operation: only a program that adds the <operator> itself compresses")
+    elif not result.ios:
         result.problems.append("there is no <io>")
     elif not any(io.variables for io in result.ios) and not result.problems:
         result.problems.append(
@@ -123,6 +125,10 @@ def read_configuration(path: Path) -> Configuration:
         if n > 1:
             result.problems.append(f"there are {n} <io> elements with the name {name!r}")
     return result
+
+
+def _is_ours(operator: _Element) -> bool:
+    return any(parameter.attributes.get("value") == PLUGIN_NAME for parameter in operator.all("parameter"))
 
 
 def _parse(text: bytes) -> _Element:
