@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cusz_operator
+from cusz_core.errors import ParameterError
 
 LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 
@@ -47,7 +49,7 @@ def test_column_major_blocks_compress_when_the_order_is_told(
 
 
 def test_the_order_is_proposed_for_a_column_major_run(
-    engine: str, programs: Path, program: Callable, tmp_path: Path, cusz_cli: Callable
+    engine: Any, programs: Path, program: Callable, tmp_path: Path, cusz_cli: Callable
 ) -> None:
     """`cusz config --from`: the ratio that it estimates is that of the right order."""
     program([programs / "blocks", "fortran", tmp_path, engine])
@@ -60,6 +62,18 @@ def test_the_order_is_proposed_for_a_column_major_run(
     with cusz_operator.Writer(tmp_path / "row.bp", eb=0, engine=engine) as out, out.step():
         out.put("without", np.zeros((40, 30)))
     assert "order" not in cusz_cli(words[0], "--from", tmp_path / "row.bp", *words[3:])[1]
+
+
+def test_a_writer_does_not_append_to_a_column_major_file(
+    engine: Any, programs: Path, program: Callable, tmp_path: Path
+) -> None:
+    """BP4 would take such steps, and show the shape of all in the wrong order."""
+    program([programs / "blocks", "column", tmp_path, engine])
+    path = tmp_path / f"column_{engine}.bp"
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(ParameterError, match="append: it was begun by a program with column-major arrays"):
+        cusz_operator.Writer(path, eb=1e-3, engine=engine, append=True)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
 @pytest.mark.full

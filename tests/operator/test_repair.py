@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import cusz_operator as cz
-from cusz_core.errors import CorruptArchiveError
+from cusz_core.errors import CorruptArchiveError, CuszError
 from cusz_operator.reading.datafiles import DataFiles
 from cusz_operator.tables import metadata
 from cusz_operator.writing import output
 
 pytest.importorskip("adios2")
+from other_program import Program
 
 FIELD = np.linspace(0, 1, 600, dtype=np.float32).reshape(20, 30)
 STEPS = 4
@@ -112,7 +113,7 @@ def test_a_part_of_a_format(n: int, path: Path) -> None:
     append_part(formats, 0, n % first)
     reads: list[Callable[[Path], object]] = [cz.Reader, cz.inspect_bp, cz.inspect_variables, cz.check]
     for read in reads:
-        with pytest.raises(CorruptArchiveError, match=f"append=True, .* or truncate mmd.0 to {whole} bytes"):
+        with pytest.raises(CorruptArchiveError, match=rf"repair\(path\) .* truncating mmd.0 to {whole} bytes"):
             read(path)
     truncated = shutil.copytree(path, path.with_name("truncated.bp"))
     os.truncate(truncated / "mmd.0", whole)
@@ -190,3 +191,40 @@ def test_steps_of_an_index(engine: str, path: Path, tmp_path: Path) -> None:
         if content is not None:
             (tmp_path / "md.idx").write_bytes(content)
         assert metadata.count_steps(tmp_path) is metadata.index_end(tmp_path) is None
+
+
+def test_repair_for_another_program(engine: Any, tmp_path: Path) -> None:
+    """Also for one with column-major arrays, to whose file a Writer cannot append."""
+    path = tmp_path / "run.bp"
+    with Program(path, engine) as out:
+        for n in range(2):
+            with out.step():
+                out.put("u", FIELD + n)
+    if engine == "BP5":
+        with open(path / "md.idx", "r+b") as file:
+            file.seek(40)
+            file.write(b"y")
+    before = contents(path)
+    append_part(path / "md.idx", size(path / "md.idx") - RECORD_BYTES[engine], 12)
+    with open(path / "md.0", "ab") as file:
+        file.write(bytes(100))
+    cz.repair(path)
+    if engine == "BP4":  # where they do no harm
+        before["md.0"] += bytes(100)
+    assert contents(path) == before
+
+
+def test_repair_refuses_what_it_cannot_mend(engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    with pytest.raises(FileNotFoundError):
+        cz.repair(path)
+    write(path, [0], engine)
+    with cz.Writer(path, eb=1e-3, engine=engine, append=True) as out:
+        with out.step():
+            out.put("n", 1)
+        with pytest.raises(CuszError, match=r"cannot repair '.*run\.bp': another Writer has it open"):
+            cz.repair(path)
+    (path / "cusz.checks").unlink()
+    os.truncate(path / "md.idx", 64)
+    with pytest.raises(CuszError, match="it has no complete step: remove it"):
+        cz.repair(path)

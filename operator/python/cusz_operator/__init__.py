@@ -27,6 +27,7 @@ from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
 from .reader import Reader
 from .writing.progress import VariableSummary
+from .writing.repair import repair
 from .writing.writer import Writer
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "inspect_variables",
     "operator_parameters",
     "plugin_path",
+    "repair",
 ]
 
 add_to_plugin_path()

@@ -178,8 +178,8 @@ def _require_formats(path: Path, recorded: int, may_end_in_part: bool) -> None:
     if end < size and not may_end_in_part:
         raise CorruptArchiveError(
             f"{str(path)!r}: mmd.0 ends in a part of a record, with which ADIOS2 crashes: its program was killed, or "
-            "the disk was full. If no program writes the file now, open it with a Writer with append=True, which cuts "
-            f"the part off, or truncate mmd.0 to {end} bytes"
+            "the disk was full. If no program writes the file now, cusz_operator.repair(path) cuts the part off, as "
+            f"truncating mmd.0 to {end} bytes does"
         )
 
 

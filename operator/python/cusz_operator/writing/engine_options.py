@@ -13,6 +13,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 from ..adios2_calls import is_off
 from ..reading import datafiles
+from ..tables import metadata
 
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
@@ -120,6 +121,11 @@ def require_path(given: str, engine: str, append: bool) -> None:
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")
+        if metadata.is_column_major(path):
+            raise ParameterError(
+                "append: it was begun by a program with column-major arrays (Fortran), and only such programs can "
+                "append to it"
+            )
     elif path.is_dir():
         _require_a_run(path)
 

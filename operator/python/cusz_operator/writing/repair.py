@@ -25,9 +25,42 @@ from pathlib import Path
 
 import numpy as np
 
-from cusz_core.errors import CuszError
+from cusz_core.errors import CorruptArchiveError, CuszError
 
+from ..reading import datafiles
 from ..tables import checks, metadata
+from .claim import Claim
+
+
+def repair(path: str | os.PathLike[str]) -> None:
+    """Cuts off what a killed program, or a full disk, has left of an incomplete step, before any program appends to it.
+
+    A Writer with `append=True` does this by itself. Complete steps are not touched. The program that writes the file
+    must have ended: only a Writer is noticed that has not.
+
+    Args:
+        path: the .bp folder (BP5 or BP4).
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        CuszError: it has no complete step, a Writer has it open, or its files cannot be written to.
+        CorruptArchiveError: a file is damaged, not only cut off.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist, or is not a folder")
+    try:
+        claim = Claim(folder)
+        try:
+            cut_incomplete_step(folder)
+        finally:
+            claim.release()
+        if not datafiles.has_steps(folder):
+            raise CuszError("it has no complete step: remove it")
+    except CorruptArchiveError:
+        raise
+    except CuszError as error:
+        raise CuszError(f"cannot repair {os.fspath(path)!r}: {error}") from None
 
 
 def cut_incomplete_step(folder: Path) -> None:
