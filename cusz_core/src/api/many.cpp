@@ -116,6 +116,7 @@ private:
     static constexpr std::uint64_t staging_bytes = std::uint64_t{1} << 26;
     // Fields that are compressed together; scratch memory on the device takes a little more.
     static constexpr std::uint64_t together_bytes = std::uint64_t{1} << 26;
+    static constexpr std::size_t max_together = std::size_t{1} << 15; // a launch takes 65535
 
     Layout layout(std::uint64_t i) const { return {dtype_, ndim_, blocks_[i].shape}; }
     std::size_t max_archive_bytes(std::uint64_t i) const {
@@ -148,7 +149,7 @@ private:
         std::uint64_t bytes = 0;
         for (std::uint64_t i = first; i < blocks_.count(); ++i) {
             bytes += layout(i).bytes();
-            if (i > first && bytes > together_bytes) break;
+            if (i > first && (bytes > together_bytes || fields.size() == max_together)) break;
             fields.push_back(
                 {layout(i), {blocks_[i].field, device_, "field"}, static_cast<std::byte*>(blocks_[i].archive)});
         }
