@@ -216,8 +216,8 @@ def test_repair_for_another_program(engine: Any, tmp_path: Path) -> None:
 
 def test_repair_refuses_what_it_cannot_mend(engine: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.bp"
-    with pytest.raises(FileNotFoundError):
-        cz.repair(path)
+    with pytest.raises(FileNotFoundError, match=r"there is no md\.idx in it"):
+        cz.repair(tmp_path)
     write(path, [0], engine)
     with cz.Writer(path, eb=1e-3, engine=engine, append=True) as out:
         with out.step():

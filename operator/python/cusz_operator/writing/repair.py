@@ -42,13 +42,13 @@ def repair(path: str | os.PathLike[str]) -> None:
         path: the .bp folder (BP5 or BP4).
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: there is no such folder, or no index of BP5 or BP4 in it.
         CuszError: it has no complete step, a Writer has it open, or its files cannot be written to.
         CorruptArchiveError: a file is damaged, not only cut off.
     """
     folder = Path(path)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist, or is not a folder")
+    if not (folder / metadata.INDEX).exists():
+        raise FileNotFoundError(f"{os.fspath(path)!r} is no file of BP5 or BP4: there is no {metadata.INDEX} in it")
     try:
         claim = Claim(folder)
         try:
