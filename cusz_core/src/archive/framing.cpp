@@ -132,12 +132,10 @@ std::size_t finish(const Codec& codec, const Workers& workers, const Layout& lay
 }
 
 // Writes a field as an archive of this codec. Returns nothing if the codec does not take the field, or if that takes
-// more than `most` bytes before the lossless stage. coding: bound and step may be set on the way. enough: up to how many
-// bytes no other codec need be tried.
+// more than `most` bytes before the lossless stage. coding: bound and step may be set on the way. advice: of the codec.
 std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, const Layout& layout, Coding& coding,
-                                    const Source& field, const Target& archive, std::uint64_t most,
-                                    std::uint64_t& enough) {
-    enough = any_length;
+                                    const Source& field, const Target& archive, std::uint64_t most, Advice& advice) {
+    advice = {};
     if (codec.header_bytes > most) return std::nullopt;
     Coding own = coding;
     if (codec.chooses) {
@@ -148,12 +146,9 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
         const bool only_zeros = coding.step == 0 && are_zeros(workers, there, layout, coding, field);
         if (only_zeros) set_smallest_bound(layout, own);
         const auto read = [&](std::vector<TileBox>& boxes) { return there.read_boxes(layout, field, boxes); };
-        const std::optional<std::uint64_t> length =
-            workers.cpu.engine(codec).choose(layout, own, read, workers.threads);
-        if (!only_zeros) {
-            if (!length) return std::nullopt;
-            enough = *length;
-        }
+        const Advice given = workers.cpu.engine(codec).choose(layout, own, read, workers.threads);
+        if (!only_zeros) advice = given;
+        if (!advice.make) return std::nullopt;
     }
     const cusz_lossless lossless = std::exchange(own.lossless, CUSZ_LOSSLESS_NONE);
     auto encoded = workers.backend.engine(codec).encode(
@@ -192,26 +187,41 @@ void copy_points(const Layout& layout, const std::byte* from, const std::array<s
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {
     Coding coding = given;
-    std::uint64_t most = less_than_raw(layout), enough = 0;
-    const Codec* first = nullptr; // whose archive is taken if none that is made faster is about as short
+    std::uint64_t most = less_than_raw(layout);
+    const Codec* first = nullptr; // whose archive is taken if no other is shorter by enough
     std::size_t first_bytes = 0;
     std::byte* kept = nullptr;
+    Advice advice;
+    // Makes an archive, and keeps it if it fits. Returns whether no other need be made.
+    const auto settles = [&](const Codec& codec, std::uint64_t enough) {
+        const std::uint64_t room = coding.lossless == CUSZ_LOSSLESS_NONE ? most : less_than_raw(layout);
+        const auto bytes = write_as(codec, workers, layout, coding, field, archive, room, advice);
+        if (!bytes || *bytes > most) return false;
+        first = &codec;
+        first_bytes = *bytes;
+        if (*bytes <= std::min(advice.enough, enough)) return true;
+        most = std::min(less_than_raw(layout), codec.is_compact ? as_good_as(*bytes) : worthwhile(*bytes));
+        if (archive.on_device()) return false; // to make it again takes less time than to copy it twice
+        kept = workers.scratch.kept.reserve<std::byte>(*bytes);
+        std::memcpy(kept, archive.pointer, *bytes);
+        return false;
+    };
+    const Codec* refused = nullptr; // by its own advice, unless the others take more than this
+    std::uint64_t enough = any_length;
     if (coding.eb > 0 && layout.values > 0)
         for (const Codec* codec : codecs_for(coding.predictor)) {
-            const std::uint64_t room = coding.lossless == CUSZ_LOSSLESS_NONE ? most : less_than_raw(layout);
-            const auto bytes = write_as(*codec, workers, layout, coding, field, archive, room, enough);
-            if (!bytes || *bytes > most) continue;
-            if (*bytes <= enough) return *bytes;
-            first = codec;
-            first_bytes = *bytes;
-            most = std::min(less_than_raw(layout), as_good_as(*bytes));
-            if (archive.on_device()) continue; // to make it again takes less time than to copy it twice
-            kept = workers.scratch.kept.reserve<std::byte>(*bytes);
-            std::memcpy(kept, archive.pointer, *bytes);
+            if (settles(*codec, enough)) return first_bytes;
+            if (advice.make) continue;
+            refused = codec;
+            enough = advice.enough;
         }
+    if (refused != nullptr && enough < (first != nullptr ? first_bytes : less_than_raw(layout))) {
+        coding.predictor = refused->predictor; // so that it is made
+        if (settles(*refused, any_length)) return first_bytes;
+    }
     if (first == nullptr) return write_raw(workers, layout, field, archive);
     if (archive.on_device())
-        return write_as(*first, workers, layout, coding, field, archive, first_bytes, enough).value_or(first_bytes);
+        return write_as(*first, workers, layout, coding, field, archive, first_bytes, advice).value_or(first_bytes);
     std::memcpy(archive.pointer, kept, first_bytes);
     return first_bytes;
 }

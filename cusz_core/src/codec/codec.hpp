@@ -68,14 +68,19 @@ public:
 constexpr std::uint64_t worthwhile(std::uint64_t lorenzo) { return lorenzo - lorenzo / 100; }
 constexpr std::uint64_t as_good_as(std::uint64_t spline) { return spline + spline / 99; }
 
+// Whether to make an archive with this codec, or with the next one, and up to how many bytes that one is short enough. If
+// it is longer, the other codec's may be shorter, and is made, too.
+struct Advice {
+    bool make = true;
+    std::uint64_t enough = any_length;
+};
+
 // On the CPU, a codec can also make its choices, and decode a part of a field.
 class HostEngine : public Engine {
 public:
     // Sets what the codec decides by itself, from boxes of the field, which may be on a device. coding: bound and step
-    // are known. Returns up to how many bytes an archive is surely short enough, or nothing if another codec's is surely
-    // shorter. Longer ones may be longer than another's if coding.predictor is auto: then the next codec is tried, too.
-    virtual std::optional<std::uint64_t> choose(const Layout& layout, Coding& coding, const BoxReader& read,
-                                                int threads);
+    // are known. If its predictor is not auto, the advice is to make the archive, whatever its length.
+    virtual Advice choose(const Layout& layout, Coding& coding, const BoxReader& read, int threads);
 
     // As decode, for a box of the field: tiles that do not meet it are verified, but not decoded.
     virtual void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;

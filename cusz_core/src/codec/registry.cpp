@@ -55,7 +55,7 @@ constexpr Codec table[] = {
 
 bool Engine::encode_together(const Coding&, bool, std::span<FieldToEncode>) { return false; }
 
-std::optional<std::uint64_t> HostEngine::choose(const Layout&, Coding&, const BoxReader&, int) { return any_length; }
+Advice HostEngine::choose(const Layout&, Coding&, const BoxReader&, int) { return {}; }
 
 void HostEngine::decode_lattice(const Prefix&, int, std::size_t, const Selection&) {
     fail(CUSZ_ERROR_INTERNAL, "a codec without lattices was asked for one");

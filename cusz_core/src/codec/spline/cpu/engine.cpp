@@ -36,9 +36,8 @@ public:
         return encoded;
     }
 
-    std::optional<std::uint64_t> choose(const Layout& layout, Coding& coding, const BoxReader& read,
-                                        int threads) override {
-        if (coding.step == 0 || layout.values < 2) return any_length; // perhaps a constant
+    Advice choose(const Layout& layout, Coding& coding, const BoxReader& read, int threads) override {
+        if (coding.step == 0 || layout.values < 2) return {}; // perhaps a constant
         return layout.dtype == CUSZ_F32 ? choose_as(f32_, lorenzo_f32_, layout, coding, read, threads)
                                         : choose_as(f64_, lorenzo_f64_, layout, coding, read, threads);
     }
@@ -72,14 +71,14 @@ public:
 private:
     // If the predictor is not settled, another codec's archive may be shorter.
     template <class T>
-    std::optional<std::uint64_t> choose_as(FieldCoder<T>& engine, std::vector<Tile<T>>& tiles, const Layout& layout,
-                                           Coding& coding, const BoxReader& read, int threads) {
+    Advice choose_as(FieldCoder<T>& engine, std::vector<Tile<T>>& tiles, const Layout& layout, Coding& coding,
+                     const BoxReader& read, int threads) {
         v2::Front front = spline::front_of(layout, coding, v2::Kind::spline);
         front.e = coding.step / 2;
         SampleBoxes boxes(layout);
         const std::span<T> candidates = boxes.read<T>(read, sample_);
         const bool is_settled = coding.predictor != CUSZ_PREDICTOR_AUTO, is_whole = boxes.are_whole(layout);
-        const std::uint64_t if_constant = is_settled || is_whole ? any_length : max_constant_bytes;
+        const Advice if_constant{.enough = is_settled || is_whole ? any_length : max_constant_bytes};
         if (all_same<T>(candidates)) return if_constant;
         const auto [sample, costs] = boxes.pick(engine, front, candidates.data());
         if (all_same(sample)) return if_constant;
@@ -94,14 +93,15 @@ private:
         const std::uint64_t enough = worthwhile(others), most = chooser.most(others);
         const Choice choice = chooser.choose(most);
         coding.interpolation = choice.how;
-        if (choice.bytes >= most) return std::nullopt;
-        if (is_settled) return any_length;
-        if (coding.lossless != CUSZ_LOSSLESS_NONE) return 0; // estimates are without that stage
+        const Advice other{.make = false, .enough = choice.bytes}, both{.enough = 0};
+        if (choice.bytes >= most) return other;
+        if (is_settled) return {};
+        if (coding.lossless != CUSZ_LOSSLESS_NONE) return both; // estimates are without that stage
         if (choice.bytes >= others) {
-            if (!boxes.stand_for_field() || chooser.loses_at_borders()) return 0;
-            if (!chooser.saves_enough(others)) return std::nullopt;
+            if (!boxes.stand_for_field() || chooser.loses_at_borders()) return both;
+            if (!chooser.saves_enough(others)) return other;
         }
-        return enough;
+        return {.enough = enough};
     }
 
     template <class T>
