@@ -12,6 +12,8 @@ struct Each {
     const Arguments* of;
     std::uint32_t n;
 };
+template <class Arguments> // clang before 17 does not find it by itself
+Each(const Arguments*, std::uint32_t) -> Each<Arguments>;
 inline constexpr std::uint32_t max_fields_of_launch = 65535;
 
 template <class Arguments>
