@@ -14,6 +14,10 @@ struct Each {
 };
 template <class Arguments> // clang before 17 does not find it by itself
 Each(const Arguments*, std::uint32_t) -> Each<Arguments>;
+template <class Arguments>
+inline constexpr bool is_each = false;
+template <class Arguments>
+inline constexpr bool is_each<Each<Arguments>> = true;
 inline constexpr std::uint32_t max_fields_of_launch = 65535;
 
 template <class Arguments>

@@ -1,4 +1,5 @@
 // The bound, the histogram of the symbols, and the codebook.
+#include <algorithm>
 #include <limits>
 
 #include "codebook.cuh"
@@ -33,8 +34,15 @@ __global__ void __launch_bounds__(block_threads) bound_kernel(const Arguments gi
     a.state->raw = a.state->quantiser.step == 0 ? 1 : 0;
 }
 
+// As compress_blocks. Arguments in memory take registers, too.
 template <class T, TileShape shape, class Arguments>
-__global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_blocks<T, shape> : 1)
+inline constexpr int count_blocks =
+    sizeof(T) == 8                                  ? 1
+    : is_each<Arguments> && shape == TileShape::any ? std::min(compress_blocks<T, shape>, 2)
+                                                    : compress_blocks<T, shape>;
+
+template <class T, TileShape shape, class Arguments>
+__global__ void __launch_bounds__(block_threads, count_blocks<T, shape, Arguments>)
     count_kernel(const Arguments given) {
     const CountArguments<T>& a = own(given);
     auto& shared = shared_memory<CountMemory<T, shape>>();
