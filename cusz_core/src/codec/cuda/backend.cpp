@@ -235,11 +235,7 @@ private:
                                           result_.reserve<Result>(queue_.source, results.size())};
         compute_range(arguments, stream());
         queue_.fetch(results.data(), arguments.results, results.size());
-        ValueRange range;
-        for (const Result& partial : results) // + 0.0: turns -0 into 0
-            range.add(
-                {static_cast<double>(partial.min) + 0.0, static_cast<double>(partial.max) + 0.0, partial.n_valid});
-        return range;
+        return range_of_blocks(std::span<const Result>(results));
     }
 
     template <class T>

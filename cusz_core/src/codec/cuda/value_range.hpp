@@ -4,8 +4,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 
 #include "archive/quantiser.hpp"
+#include "codec/data.hpp"
 #include "device/each.hpp"
 
 namespace cusz::cuda {
@@ -21,6 +23,15 @@ struct RangeArguments {
     typename Traits<T>::Bits special;
     Result* results; // of each block
 };
+
+// The range of a field, from what the blocks have found.
+template <class Result>
+ValueRange range_of_blocks(std::span<const Result> results) {
+    ValueRange range;
+    for (const Result& own : results) // + 0.0: turns -0 into 0
+        range.add({static_cast<double>(own.min) + 0.0, static_cast<double>(own.max) + 0.0, own.n_valid});
+    return range;
+}
 
 // Max blocks of a kernel on the current device, and so the number of results of compute_range.
 std::uint32_t max_blocks();

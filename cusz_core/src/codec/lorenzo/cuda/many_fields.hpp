@@ -69,9 +69,9 @@ public:
         auto* const results = memory_.results.reserve<std::byte>(work.results_bytes);
         queue_.staging.copy(results, work.results, work.results_bytes, queue_.stream());
         const Results found(results, *this);
-        const std::uint64_t words = gather(work, found, bodies);
-        auto* const copy = memory_.copy.reserve<std::byte>(static_cast<std::size_t>(words) * 4);
-        queue_.staging.copy(copy, gathered_, static_cast<std::size_t>(words) * 4, queue_.stream());
+        const std::span<const float> gathered = gather(work, found, bodies);
+        auto* const copy = memory_.copy.reserve<std::byte>(gathered.size_bytes());
+        queue_.staging.copy(copy, gathered.data(), gathered.size_bytes(), queue_.stream());
         take(found, copy);
     }
 
@@ -220,8 +220,8 @@ private:
         return places_[i].index_words + found.coded[i].words;
     }
 
-    // Puts the bodies one after the other. Returns their length in words.
-    std::uint64_t gather(const Workspace& work, const Results& found, const std::byte* bodies) {
+    // Puts the bodies one after the other. Their words are copied as float: a copy keeps any bits.
+    std::span<const float> gather(const Workspace& work, const Results& found, const std::byte* bodies) {
         std::vector<BoxToCopy> boxes;
         std::uint64_t words = 0;
         for (std::size_t i = 0; i < fields_.size(); ++i) {
@@ -230,15 +230,13 @@ private:
             boxes.push_back({{places_[i].body, {own, 1, 1, 1}, {1, 0, 0, 0}}, words});
             words += own;
         }
-        if (boxes.empty()) return 0;
-        // Words are copied as float: a copy keeps any bits.
+        if (boxes.empty()) return {};
         auto* const gathered = memory_.gathered.reserve<float>(queue_.source, words);
         queue_.staging.copy(work.boxes, boxes.data(), boxes.size() * sizeof(BoxToCopy), queue_.stream());
         copy_boxes(CopyBoxesArguments<float>{reinterpret_cast<const float*>(bodies), gathered, work.boxes,
                                              static_cast<std::uint32_t>(boxes.size())},
                    queue_.stream());
-        gathered_ = gathered;
-        return words;
+        return {gathered, static_cast<std::size_t>(words)};
     }
 
     // Hands the results out to the fields.
@@ -247,11 +245,7 @@ private:
         for (std::size_t i = 0; i < fields_.size(); ++i) {
             FieldToEncode& field = *fields_[i];
             if (with_ranges_)
-                for (std::uint64_t r = 0; r < n_ranges_; ++r) {
-                    const Range& part = found.ranges[i * n_ranges_ + r];
-                    field.range.add({static_cast<double>(part.min) + 0.0, static_cast<double>(part.max) + 0.0,
-                                     part.n_valid}); // + 0.0: turns -0 into 0
-                }
+                field.range = range_of_blocks(std::span<const Range>(found.ranges + i * n_ranges_, n_ranges_));
             if (!is_coded(found, i)) continue;
             const Place& place = places_[i];
             const auto bytes = static_cast<std::size_t>(words_of_body(found, i)) * 4;
@@ -275,7 +269,6 @@ private:
     std::vector<Place> places_;
     std::uint64_t bodies_bytes_ = 0, total_tiles_ = 0, max_tiles_ = 0, max_values_ = 0;
     std::size_t n_ranges_ = 0; // parts of a field's range, one for each block that computes it
-    const void* gathered_ = nullptr;
 };
 
 } // namespace cusz::cuda
