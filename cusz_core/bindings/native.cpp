@@ -795,11 +795,13 @@ NB_MODULE(_native, m) {
             "__init__",
             [](cusz::Search* self, double target, bool is_psnr, double largest, nb::callable on_sample,
                double smallest) {
-                new (self) cusz::Search({target, is_psnr}, largest, smallest, trial_in_python(std::move(on_sample)));
+                new (self) cusz::Search({.target = target, .is_psnr = is_psnr}, largest, smallest,
+                                        trial_in_python(std::move(on_sample)));
             },
             nb::arg("target"), nb::arg("is_psnr"), nb::arg("largest"), nb::arg("on_sample"), nb::arg("smallest") = 0.0)
         .def("surplus", &cusz::Search::surplus, nb::lock_self())
-        .def("estimate", &cusz::Search::estimate, nb::lock_self())
+        .def(
+            "estimate", [](cusz::Search& self) { return self.estimate(); }, nb::lock_self())
         .def(
             "find",
             [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t max_whole_trials) {

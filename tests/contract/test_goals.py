@@ -19,6 +19,26 @@ def test_the_archive_depends_on_field_and_goal_alone(backend):
     assert cusz.compress(x, 70, "psnr", out=room) == expected
 
 
+@pytest.mark.parametrize("shape", [(60, 70, 80), (300, 310), (140, 128, 130)], ids=str)  # the last one is sampled
+@pytest.mark.parametrize("predictor", ["spline", "auto"])
+def test_smooth_fields_take_fewer_bytes_for_a_psnr_than_with_one_bound(predictor, shape, dtype):
+    """Because coarser lattices get smaller bounds. The archive's own bound is larger, and kept."""
+    x = support.smooth(shape, dtype)
+    archive = cusz.compress(x, 50, "psnr", predictor=predictor)
+    plain = cusz.tuning.find_bound(x, psnr=50, predictor=predictor)
+    result = cusz.verify(x, archive)
+    assert 50 <= result.psnr < 50.5
+    assert len(archive) < 0.85 * len(plain.archive)
+    assert result.max_error <= result.eb_abs > plain.eb
+    assert cusz.inspect(archive).predictor == "spline"
+
+
+def test_rough_fields_take_no_more_bytes_for_a_psnr_than_with_one_bound():
+    x = np.random.default_rng(5).normal(size=(40, 50, 60)).astype(F32)
+    plain = cusz.tuning.find_bound(x, psnr=60)
+    assert len(cusz.compress(x, 60, "psnr")) <= len(plain.archive)
+
+
 @support.needs_zstd
 def test_with_the_lossless_stage():
     x = support.smooth((60, 70, 80), F32)

@@ -90,7 +90,9 @@ int run(const std::string& what, Arguments arguments) {
         Buffer memory;
         cpu::SampleBoxes boxes(front.layout);
         const auto [sample, costs] = boxes.pick(engine, front, boxes.read<T>(read, memory).data());
-        how = cpu::Chooser<T>(engine, front, boxes, sample.data(), costs, 1).choose(std::uint64_t{1} << 62).how;
+        how = cpu::Chooser<T>(engine, front, boxes, sample.data(), costs, std::nullopt, 1)
+                  .choose(std::uint64_t{1} << 62)
+                  .how;
     }
     if (what == "choose") {
         std::printf("%u %u %u %u %u\n", how.curve, how.bounds, how.axes[0], how.axes[1], how.axes[2]);

@@ -31,6 +31,11 @@ def check(x, *, psnr=None, ratio=None, **options):
     assert said == (result.ratio, result.bit_rate, result.psnr, result.max_error)
     assert psnr is None or result.psnr >= psnr
     assert ratio is None or result.ratio >= ratio
+    made = tuning.compress_for(x, psnr=psnr, ratio=ratio, **options)
+    assert made.archive == cusz.compress(x, psnr or ratio, "psnr" if psnr else "ratio", **options)
+    assert made.psnr == cusz.verify(x, made.archive).psnr
+    assert psnr is None or made.psnr >= psnr
+    assert ratio is None or made.ratio >= ratio
     assert found.share == 1
     return found
 

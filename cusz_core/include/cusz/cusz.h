@@ -69,7 +69,8 @@ typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
  * cannot keep the bound (below about 2e-7 for float, 4e-15 for double), the archive is lossless.
  *
  * CUSZ_PSNR, CUSZ_RATIO: eb is a PSNR in dB, above 0, or a ratio above 1. The call seeks an absolute bound that gives
- * it, and the archive states and keeps that bound. The PSNR (20 log10((max - min) / RMSE), over finite values other
+ * it, and the archive states and keeps that bound. (For a PSNR, CUSZ_PREDICTOR_SPLINE also chooses how much smaller the
+ * bounds of coarser lattices are, which takes fewer bytes of smooth fields than that bound with CUSZ_ABS.) The PSNR (20 log10((max - min) / RMSE), over finite values other
  * than fill) or the ratio of raw to archive bytes is never below eb. If no bound up to max - min gives the ratio, the
  * call fails with CUSZ_ERROR_PARAMETER (an empty field has no ratio, and is stored). The search runs on the CPU,
  * wherever field and archive reside. It uses a sample if the field has more than 2^21 values, and costs a few

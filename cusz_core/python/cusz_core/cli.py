@@ -206,8 +206,8 @@ def _compress(options: argparse.Namespace) -> int:
         if "eb" in given:
             archive = codec.compress_with(field, Parameters(**given))
         else:
-            found = tuning.find_bound(field, psnr=options.psnr, ratio=options.ratio, **given)
-            assert found.archive is not None  # because find_bound was given the whole field
+            found = tuning.compress_for(field, psnr=options.psnr, ratio=options.ratio, **given)
+            assert found.archive is not None  # because it was given the whole field
             archive = found.archive
     seconds = time.perf_counter() - started
     with new_file(output) as file:

@@ -95,10 +95,11 @@ class Parameters:
             rounded as a float is; a field of one value has range 0 and is stored exactly. (Both may lose the sign of a
             zero.) "pw_rel": |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes.
             Bounds too small for its arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives.
-            "psnr", "ratio": `eb` is a PSNR in dB or a ratio, and an absolute bound that gives it is sought; the
-            archive states and keeps this bound. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that
-            no bound up to the value range gives is a ParameterError. The search takes a few compressions, first of a
-            sample if the field has more than 2^21 values, on the CPU.
+            "psnr", "ratio": `eb` is a PSNR in dB or a ratio, and an absolute bound that gives it is sought; the archive
+            states and keeps this bound. For a PSNR, the spline also varies how exact coarser lattices are, which takes
+            fewer bytes than the same PSNR by mode "abs" if the field is smooth. PSNR (as in `Verification`) and ratio
+            are not below `eb`; a ratio that no bound up to the value range gives is a ParameterError. The search takes
+            a few compressions, first of a sample if the field has more than 2^21 values, on the CPU.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
         backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device; a
             host array is copied there. "cpu": on the CPU, for host arrays only. The archives are the same.

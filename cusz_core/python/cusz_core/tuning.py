@@ -33,6 +33,7 @@ from .verification import (
     percent,
     scaled_range,
     verified_and_decoded,
+    verify,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "TunedBound",
     "box_shape",
     "box_start",
+    "compress_for",
     "effects",
     "find_bound",
     "has_one_sign",
@@ -83,6 +85,7 @@ _SMALL_BOXES = ((16384,), (64, 64), (16, 32, 32), (1, 16, 32, 32))
 _LARGE_BOXES = ((65536,), (256, 256), (64, 64, 64), (4, 32, 32, 32))
 
 _FEW = 1 << 16  # about how many values are examined to see whether they are evenly spaced
+_WHOLE_TRIALS = 8  # at most, on a whole field
 
 
 class OutOfReachError(ParameterError):
@@ -370,14 +373,15 @@ def rounded(eb: float, digits: int, *, up: bool = False) -> float:
 def find_bound(
     x: NDArray[Any] | Sample, *, psnr: float | None = None, ratio: float | None = None, **options: Unpack[Options]
 ) -> TunedBound:
-    """Finds an absolute error bound that gives a PSNR or a ratio.
+    """Finds the absolute error bound with which `compress` gives a PSNR or a ratio.
 
     Bounds have three significant digits (up to six where the field's values are evenly spaced, such as integers), and
     are at most its value range. PSNR and ratio are not quite monotone in the bound: the bound found is within 0.5 dB or
     4% of the goal if the search met such a bound, and there may be a better one beyond it. For a field of more than
     2^21 values, a sample is searched first, and the result is then corrected with the whole field.
 
-    `compress` with mode "psnr" or "ratio" makes the same archive; this function also describes it.
+    For a ratio, this is the bound of `compress` with mode "ratio". With mode "psnr", `compress` takes fewer bytes of
+    smooth fields, and may have a larger bound, because it also varies how exact the coarser lattices are.
 
     Args:
         x: a numpy array, as `compress` accepts it; or a `Sample`, for an estimate.
@@ -400,6 +404,41 @@ def find_bound(
     if isinstance(x, Sample):
         return _of_sample(x, target, is_psnr, Parameters(0.0, **options))
     field = _host_field(x)
+    if not (is_psnr and field.size):
+        return compress_for(field, psnr=psnr, ratio=ratio, **options)
+    parameters = Parameters(0.0, **options)
+    found = sample(field, **options)
+    search, eb = _searched_on(found, target, is_psnr, parameters)
+    if found.is_field:
+        return _described(field, compress_with(field, dataclasses.replace(parameters, eb=eb)), parameters)
+    archives: dict[float, bytes] = {}
+
+    def on_whole(eb: float) -> tuple[float, float]:
+        archives.clear()
+        archives[eb] = compress_with(field, dataclasses.replace(parameters, eb=eb))
+        checked = verify(field, archives[eb], backend=parameters.backend, threads=parameters.threads)
+        return checked.psnr, checked.ratio
+
+    best = search.find(on_whole, eb, True, _WHOLE_TRIALS)
+    assert best is not None  # because 0 keeps any PSNR
+    if best not in archives:
+        on_whole(best)
+    return _described(field, archives[best], parameters)
+
+
+def compress_for(
+    x: NDArray[Any], *, psnr: float | None = None, ratio: float | None = None, **options: Unpack[Options]
+) -> TunedBound:
+    """`compress` with mode "psnr" or "ratio", and a description of what it made.
+
+    Args:
+        x, psnr, ratio, options: as for `find_bound`.
+
+    Raises:
+        As `find_bound`.
+    """
+    target, is_psnr = _goal(psnr, ratio)
+    field = _host_field(x)
     parameters = Parameters(target, "psnr" if is_psnr else "ratio", **options)
     if not (field.size or is_psnr):
         raise OutOfReachError(f"ratio is {target:g}, but the field is empty")
@@ -407,6 +446,10 @@ def find_bound(
         archive = compress_with(field, parameters)
     except ParameterError as error:  # all other parameters have been checked
         raise OutOfReachError(str(error)) from None
+    return _described(field, archive, parameters)
+
+
+def _described(field: NDArray[Any], archive: bytes, parameters: Parameters) -> TunedBound:
     checked, decoded = verified_and_decoded(field, archive, backend=parameters.backend, threads=parameters.threads)
     lowest, highest, _ = value_range(field, parameters.fill, threads=parameters.threads)
     return TunedBound(
@@ -437,13 +480,15 @@ def _goal(psnr: float | None, ratio: float | None) -> tuple[float, bool]:
     return target, False
 
 
-def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Parameters) -> TunedBound:
+def _searched_on(found: Sample, target: float, is_psnr: bool, parameters: Parameters) -> tuple[Search, float]:
+    """A search, and the bound that it has found on the sample."""
     lowest, highest, _ = found.limits
-    outcomes: dict[float, Outcome] = {}
+    ratios: dict[float, float] = {}
 
     def on_sample(eb: float) -> tuple[float, float]:
-        outcomes[eb] = _try(found, dataclasses.replace(parameters, eb=eb), with_effects=False)
-        return outcomes[eb].psnr, outcomes[eb].ratio
+        outcome = _try(found, dataclasses.replace(parameters, eb=eb), with_effects=False)
+        ratios[eb] = outcome.ratio
+        return outcome.psnr, outcome.ratio
 
     largest = _native.absolute_bound(1.0, lowest, highest) or abs(highest) or 1.0
     search = Search(target, is_psnr, largest, on_sample)
@@ -452,15 +497,20 @@ def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Paramete
         eb = exact if search.surplus(exact) >= 0 else 0.0
     else:
         eb = search.estimate()
-        if exact and exact > eb and search.surplus(exact) >= 0:
+        if exact and exact > 0.97 * eb and search.surplus(exact) >= 0:
             eb = exact
     if search.surplus(eb) < 0:
         if not found.size:
             raise OutOfReachError(f"ratio is {target:g}, but the field is empty")
         raise OutOfReachError(
-            f"ratio is {target:g}; the best found for this field is {outcomes[eb].ratio:.4g}, with the bound {eb:g} "
+            f"ratio is {target:g}; the best found for this field is {ratios[eb]:.4g}, with the bound {eb:g} "
             "(none larger than its value range is tried)"
         )
+    return search, eb
+
+
+def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Parameters) -> TunedBound:
+    _, eb = _searched_on(found, target, is_psnr, parameters)
     best = _try(found, dataclasses.replace(parameters, eb=eb))
     return TunedBound(**dataclasses.asdict(best), archive=None)
 

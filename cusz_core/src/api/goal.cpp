@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <locale>
 #include <map>
 #include <sstream>
 #include <vector>
 
+#include "archive/v2/frame.hpp"
 #include "errors.hpp"
 #include "search.hpp"
 
@@ -197,14 +199,33 @@ double first_bound(Search& search, const Goal& goal, const FieldSample& sample, 
     const double exact = exact_bound(some_values(sample, range), range.min, range.max).value_or(0);
     if (range.min == range.max) return search.surplus(exact) >= 0 ? exact : 0; // only exactness gives a PSNR
     const double estimate = search.estimate();
-    return exact > estimate && search.surplus(exact) >= 0 ? exact : estimate;
+    return exact > 0.97 * estimate && search.surplus(exact) >= 0 ? exact : estimate;
+}
+
+// Smooth fields take fewer bytes for a PSNR if coarser lattices, from which finer ones are interpolated, have smaller
+// bounds than those. Chooses these on the sample, and with them the bound; at first, all lattices have the same.
+template <class SearchWith>
+void choose_bounds(const SearchWith& search_with, Coding& coding, Search& search, double& eb) {
+    double ratio = search.ratio_at_psnr(eb);
+    for (std::uint32_t bounds = 1; bounds < std::size(v2::bounds_of_lattices); ++bounds) {
+        Coding other = coding;
+        other.bounds = bounds;
+        other.predictor = CUSZ_PREDICTOR_SPLINE; // Lorenzo has no lattices
+        Search own = search_with(other);
+        const double own_eb = own.estimate(eb), own_ratio = own_eb > 0 ? own.ratio_at_psnr(own_eb) : 0;
+        if (own_ratio <= ratio) return;
+        coding = other;
+        search = std::move(own);
+        eb = own_eb;
+        ratio = own_ratio;
+    }
 }
 
 } // namespace
 
 std::size_t write_for_goal(const Workers& workers, const Layout& layout, const Coding& asked, const Source& given,
                            const Target& archive) {
-    const Goal goal{asked.eb, asked.mode == CUSZ_PSNR};
+    const Goal goal{.target = asked.eb, .is_psnr = asked.mode == CUSZ_PSNR, .within_db = 0.2};
     if (!(goal.target > (goal.is_psnr ? 0 : 1)))
         fail(CUSZ_ERROR_PARAMETER, goal.is_psnr ? "psnr" : "ratio", " is ", goal.target, "; legal: above ",
              goal.is_psnr ? "0 (decibels)" : "1");
@@ -222,14 +243,14 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
     const Workers on_cpu{workers.cpu, workers.cpu, scratch, workers.threads};
     const ValueRange range =
         workers.cpu.value_range(layout.dtype, layout.values, {field}, coding.special, workers.threads);
-    const Sought sought{on_cpu, coding, range, goal};
+    Sought sought{on_cpu, coding, range, goal};
     const FieldSample sample = sample_of(on_cpu, layout, coding, field, range.n_valid);
 
     const auto raw_bytes = static_cast<double>(bytes);
-    const auto on_sample = [&](double eb) -> Tried {
+    const auto on_sample = [&](const Sought& own, double eb) -> Tried {
         auto* const at =
             scratch.inner.reserve<std::byte>(static_cast<std::size_t>(sample.layout.bytes()) + raw_header_bytes);
-        const auto made = sought.compress(sample.layout, sample.values, sample.n_valid, eb, at);
+        const auto made = own.compress(sample.layout, sample.values, sample.n_valid, eb, at);
         const auto once = static_cast<double>(made.once);
         const double growth = static_cast<double>(layout.values) / static_cast<double>(sample.layout.values);
         const double estimate = once + (static_cast<double>(made.bytes) - once) * growth;
@@ -237,8 +258,14 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
     };
     double largest = absolute_bound(1.0, range.min, range.max);
     if (largest == 0) largest = range.max != 0 ? std::abs(range.max) : 1.0;
-    Search search(goal, largest, 0, on_sample);
-    const double first = first_bound(search, goal, sample, range);
+    const auto search_with = [&](const Coding& own) {
+        return Search(goal, largest, 0, [&, own](double eb) { return on_sample({on_cpu, own, range, goal}, eb); });
+    };
+    if (goal.is_psnr && coding.predictor != CUSZ_PREDICTOR_LORENZO && range.min < range.max) sought.coding.bounds = 0;
+    Search search = search_with(sought.coding);
+    double first = first_bound(search, goal, sample, range);
+    if (sought.coding.bounds && first > 0 && std::isfinite(search.surplus(first)))
+        choose_bounds(search_with, sought.coding, search, first);
     if (sample.is_field) {
         if (search.surplus(first) < 0) out_of_reach(goal, search.on_sample());
         return write_archive(workers, layout, sought.with(first), given, archive);

@@ -17,7 +17,6 @@ constexpr double max_octaves = 60;          // bounds are sought from the larges
 constexpr double first_octaves = 10;        // for a ratio, the search begins with 2^-10 of the largest bound
 constexpr int digits_of_bound = 3;          // of the bounds that are tried
 constexpr int max_trials = 24;              // on a sample, for one search
-constexpr double psnr_within = 0.5;         // dB above the goal
 const double ratio_within = std::log(1.04); // above the goal
 constexpr double aim = 0.3;                 // the surplus that a search aims at
 const double narrow = std::log2(1.01);      // octaves: the largest distance between adjacent bounds of three digits
@@ -70,11 +69,11 @@ double largest_position(const std::function<double(double)>& surplus, double sta
 } // namespace
 
 double Goal::surplus(const Tried& tried) const {
-    if (is_psnr) return (tried.psnr - target) / psnr_within;
+    if (is_psnr) return (tried.psnr - target) / within_db;
     return tried.ratio > 0 ? std::log(tried.ratio / target) / ratio_within : -infinity;
 }
 
-double Goal::slope() const { return is_psnr ? 6.02 / psnr_within : 0.18 / ratio_within; }
+double Goal::slope() const { return is_psnr ? 6.02 / within_db : 0.18 / ratio_within; }
 
 double rounded_bound(double eb, int digits, bool up) {
     const std::string text = rounded(eb, digits);
@@ -140,11 +139,18 @@ double Search::goal_on_sample(double start, double correction) {
                             goal_.slope(), low_, high_);
 }
 
-double Search::estimate() {
+double Search::estimate(std::optional<double> near) {
     if (!goal_.is_psnr) return bound(goal_on_sample(first_octaves, 0));
     const double octaves = goal_.target / (20 * std::log10(2.0)) - std::log2(3.0) / 2; // if errors are uniform
-    const double eb = bound(goal_on_sample(-octaves, 0));
+    const double eb = bound(goal_on_sample(near ? position(*near) : -octaves, 0));
     return surplus(eb) >= 0 ? eb : 0;
+}
+
+double Search::ratio_at_psnr(double eb) {
+    const double above = surplus(eb), other = bound(position(eb) + std::max(above, 2 * aim) / goal_.slope());
+    const double rise = surplus(other) - above, ratio = on_sample_.at(eb).ratio;
+    if (rise == 0 || !std::isfinite(rise)) return ratio;
+    return ratio * std::pow(on_sample_.at(other).ratio / ratio, std::clamp(-above / rise, -2.0, 2.0));
 }
 
 std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless, std::size_t max_whole_trials) {

@@ -23,8 +23,9 @@ using Trial = std::function<Tried(double eb)>;
 struct Goal {
     double target = 0;
     bool is_psnr = false;
+    double within_db = 0.5; // a PSNR may be this far above the goal
 
-    // By how much a bound surpasses the goal, in multiples of the tolerance (0.5 dB, 4%); negative: it misses it.
+    // By how much a bound surpasses the goal, in multiples of the tolerance (4% of a ratio); negative: it misses it.
     double surplus(const Tried& tried) const;
     // Rough change of the surplus per octave of the bound: 6 dB, or a ratio 20% higher.
     double slope() const;
@@ -45,8 +46,11 @@ public:
     // By how much a bound surpasses the goal on the sample.
     double surplus(double eb);
 
-    // The bound according to the sample; 0 if no other gives the PSNR.
-    double estimate();
+    // The bound according to the sample; 0 if no other gives the PSNR. near: about where it may be, if that is known.
+    double estimate(std::optional<double> near = {});
+
+    // The ratio of the sample where its PSNR is just the goal; eb: a bound close to that.
+    double ratio_at_psnr(double eb);
 
     // Tries bounds on the whole data, beginning with `first`, and corrects what the sample says until the goal is
     // reached and not far surpassed; after `max_whole_trials`, a far surpassed goal will do. lossless: 0 may be tried

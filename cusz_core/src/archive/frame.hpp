@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "layout.hpp"
@@ -37,7 +38,8 @@ struct Coding {
     std::uint64_t special = 0; // bit pattern, in the low bits
     std::uint64_t body_bytes = 0, stored_bytes = 0;
     std::uint64_t n_special = 0, n_out_of_range = 0, n_unpredictable = 0;
-    Interpolation interpolation; // of the spline codec
+    std::optional<std::uint32_t> bounds{}; // as asked for: what interpolation.bounds is to be
+    Interpolation interpolation;           // of the spline codec
 };
 
 // The head of an archive of logarithms (docs/reference/format_v2.md, section 12).

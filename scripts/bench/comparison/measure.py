@@ -26,15 +26,12 @@ from .tools import OURS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 Say = Callable[[str], None]
 T = TypeVar("T")
 
-#: The difference in dB up to which PSNRs count as equal, and the number of bounds tried to reach it.
-SAME_PSNR, MAX_BOUNDS = 0.02, 6
-
 #: Seconds for which calls are repeated to be timed.
 SHORT = 0.02
 
 #: The columns of a row, in CSV order. Speeds are in 10^6 raw bytes a second, medians. If a tool failed, all RESULTS are
 #: None and `error` says why. `ratio_at_psnr` is in our rows: the ratio at the PSNR of YARDSTICK in the same case;
-#: None if that was not measured, or no such bound was found.
+#: None if that was not measured.
 COLUMNS = (
     *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "tool", "version", "threads"),
     *("ratio", "bit_rate", "psnr", "max_error_over_eb", "violations"),
@@ -100,20 +97,6 @@ def quality(
         errors.largest_share if is_pointwise else share,
         errors.psnr(limits.min, limits.max, limits.values),
     )
-
-
-def interpolated(points: Iterable[tuple[float, float]]) -> float | None:
-    """The ratio at 0 dB: that of a point there, or its logarithm interpolated between the nearest points (dB, ratio) on
-    both sides; else None."""
-    finite = sorted((abs(db), db, ratio) for db, ratio in points if math.isfinite(db))
-    if finite and finite[0][0] <= SAME_PSNR:
-        return finite[0][2]
-    below = next(((db, ratio) for _, db, ratio in finite if db < 0), None)
-    above = next(((db, ratio) for _, db, ratio in finite if db > 0), None)
-    if below is None or above is None:
-        return None
-    share = -below[0] / (above[0] - below[0])
-    return float(below[1] ** (1 - share) * above[1] ** share)
 
 
 # --------------------------------------------------------------------------------------------------------- memory
@@ -212,21 +195,10 @@ class _Run:
             self.row[f"{what}_spread"] = (max(seconds) - min(seconds)) / median
         return self.row
 
-    def ratio_at(self, psnr: float) -> float | None:
-        """The ratio of this tool at a PSNR: log(ratio) is interpolated between the nearest of a few bounds, found by
-        the secant method in the logarithm of the bound. None if there are no bounds on both sides."""
-        buffers = Buffers(self.task.x)
-        bound, slope = self.task.eb_abs, -1.0  # of the PSNR over 20 log10(bound)
-        points = [(self.row["psnr"] - psnr, self.row["ratio"])]
-        while abs(missed := points[-1][0]) > SAME_PSNR and math.isfinite(missed) and len(points) <= MAX_BOUNDS:
-            step = min(max(-points[-1][0] / slope, -20.0), 20.0)
-            bound *= 10 ** (step / 20)
-            codec = self.tool.codec(dataclasses.replace(self.task, mode="abs", eb=bound, eb_abs=bound), buffers)
-            archive = bytes(codec.compress())
-            found = quality(self.task.x, codec.decompress(archive), bound, self.task.fill).psnr
-            points.append((found - psnr, self.task.x.nbytes / len(archive)))
-            slope = min(max((points[-1][0] - points[-2][0]) / step, -2.0), -0.25)
-        return interpolated(points)
+    def ratio_at(self, psnr: float) -> float:
+        """The ratio of this tool, one of ours, if it is asked for a PSNR."""
+        codec = self.tool.codec(dataclasses.replace(self.task, mode="psnr", eb=psnr), Buffers(self.task.x))
+        return self.task.x.nbytes / len(codec.compress())
 
 
 def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> list[Row]:

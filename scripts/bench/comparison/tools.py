@@ -26,7 +26,7 @@ import cusz_core
 from . import pfpl, qoz
 from .fields import Array
 
-Mode = Literal["abs", "rel", "pw_rel"]
+Mode = Literal["abs", "rel", "pw_rel", "psnr"]
 
 # Compressors with a relative bound compute the range of an f32 field in single precision, which may round up. They get
 # a slightly smaller bound, so that none is blamed for the last bit of the range.
@@ -39,7 +39,7 @@ class Task:
 
     Attributes:
         x: the field, C-contiguous.
-        mode, eb: the bound as requested, "abs", "rel" or "pw_rel".
+        mode, eb: the bound as requested, "abs", "rel" or "pw_rel"; our tools also take "psnr".
         eb_abs: the absolute bound that results; NaN in mode "pw_rel".
         plain: the field has neither fill values nor NaN nor infinities, so that every tool finds the same range in it.
         fill: the finite value that stands for "no data".

@@ -150,18 +150,20 @@ struct Choice {
 template <class T>
 class Chooser {
 public:
-    // sample, costs: of the boxes. threads: at most one for each box.
+    // sample, costs: of the boxes. bounds: of lattices, by number, if they are not to be chosen. threads: at most one for
+    // each box.
     Chooser(FieldCoder<T>& engine, const v2::Front& front, const SampleBoxes& boxes, const T* sample,
-            const CostsByAxis& costs, int threads)
+            const CostsByAxis& costs, std::optional<std::uint32_t> bounds, int threads)
         : engine_(engine), values_(front.layout.values), boxes_(boxes), sample_(sample), threads_(threads),
           of_box_(front), is_small_(values_ < max_box_values), is_whole_(boxes.are_whole(front.layout)),
-          by_axis_(costs) {
+          chooses_bounds_(!bounds), by_axis_(costs) {
         of_box_.layout = boxes.layout(front.layout.dtype);
         engine_.forget();
         for (const CurveCosts& of : by_axis_) costs_.add(of);
         is_linear_ = costs_.linear < costs_.cubic;
         // If linear is not best for a small field, six points and codes nearly always are, and they do not take long
         // there.
+        best_.bounds = bounds.value_or(0);
         best_ = with_curve(is_linear_  ? v2::Curve::linear
                            : is_small_ ? v2::Curve::six_points_and_codes
                                        : v2::Curve::cubic);
@@ -199,8 +201,8 @@ public:
         }
         // Smooth fields gain by smaller bounds for coarser lattices: those that take less than 1/64 of their values'
         // bits, or cost less than a fourth of a bit per point.
-        if (of_best_.bits < boxes_.number() * boxes_.values() * 8 * sizeof(T) / 64 ||
-            (!is_small_ && costs_.least() < costs_.points * CurveCosts::of_bit / 4)) {
+        if (chooses_bounds_ && (of_best_.bits < boxes_.number() * boxes_.values() * 8 * sizeof(T) / 64 ||
+                                (!is_small_ && costs_.least() < costs_.points * CurveCosts::of_bit / 4))) {
             Interpolation how = best_;
             how.bounds = 1;
             attempt(how);
@@ -285,6 +287,7 @@ private:
     int threads_;
     v2::Front of_box_;
     bool is_small_, is_whole_; // the field is small; the sample is all of it
+    bool chooses_bounds_;
     CostsByAxis by_axis_;
     CurveCosts costs_; // sum over all axes
     bool is_linear_ = false;

@@ -84,7 +84,7 @@ private:
         if (all_same(sample)) return if_constant;
         std::uint64_t others = any_length / 64;
         const int n_threads = static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(threads), boxes.number()));
-        Chooser<T> chooser(engine, front, boxes, sample.data(), costs, n_threads);
+        Chooser<T> chooser(engine, front, boxes, sample.data(), costs, coding.bounds, n_threads);
         if (!is_settled) {
             const std::uint64_t own = chooser.chosen().bytes;
             others = estimated_lorenzo_bytes(layout, coding, boxes.layout(layout.dtype), sample.data(), boxes.number(),
