@@ -536,6 +536,7 @@ nb::dict inspect(nb::handle object, const nb::tuple& place) {
     d["dtype"] = info.dtype;
     d["predictor"] = name_of(cusz_predictor_name, info.predictor);
     d["coder"] = name_of(cusz_coder_name, info.coder);
+    d["coarse"] = info.coarse;
     d["mode"] = info.mode;
     d["lossless"] = info.lossless;
     d["bins"] = info.bins;
@@ -748,6 +749,7 @@ NB_MODULE(_native, m) {
     m.attr("MODES") = names_of("mode");               // index: cusz_mode
     m.attr("BACKENDS") = names_of("backend");         // index: cusz_backend
     m.attr("LOSSLESS_STAGES") = names_of("lossless"); // index: cusz_lossless
+    m.attr("COARSE") = names_of("coarse");            // index: cusz_coarse
     m.attr("KINDS") = nb::make_tuple("raw", "tiled"); // index: cusz_kind
     m.attr("MAX_NDIM") = CUSZ_MAX_NDIM;
     m.attr("FORMAT_VERSION") = CUSZ_FORMAT_VERSION;

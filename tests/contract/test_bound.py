@@ -67,6 +67,21 @@ def test_relative_bounds(dtype, exponent, backend):
         check_contract(support.smooth(shape, dtype, seed=7), 10.0**exponent, "rel", backend=backend)
 
 
+@pytest.mark.parametrize("coarse", ["same", "fine", "finer", "finest"])
+@pytest.mark.parametrize("shape", [(3000,), (60, 70), (20, 30, 40), (5, 6, 20, 30)], ids=str)
+def test_coarser_lattices(shape, dtype, coarse, backend):
+    """With smaller bounds they are closer to the field, and the PSNR is higher."""
+    x = support.smooth(shape, dtype)
+    archive = check_contract(x, 1e-2, "rel", predictor="spline", coarse=coarse, backend=backend)
+    assert cusz.inspect(archive).coarse == coarse
+    assert cusz.compress(x, 1e-2, "rel", predictor="auto", coarse=coarse) in (
+        archive,
+        cusz.compress(x, 1e-2, "rel", predictor="lorenzo"),
+    )
+    lowest = cusz.verify(x, check_contract(x, 1e-2, "rel", predictor="spline", coarse="same")).psnr
+    assert coarse == "same" or cusz.verify(x, archive).psnr > lowest
+
+
 @pytest.mark.parametrize("bins", [64, 128, 256, 512, 1024, 2048, 4096, 8192])
 def test_every_number_of_bins(bins, dtype, backend):
     x = support.smooth((40, 50, 60), dtype)

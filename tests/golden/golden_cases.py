@@ -240,6 +240,8 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         "subnormal": Case(lambda t=_dtype: denormal((30, 40), t), _tiny),
         "constant": Case(lambda t=_dtype: np.full((20, 30), t.type(2.5)), 1e-3, "rel"),
         "exact_bound": Case(lambda t=_dtype: smooth((8, 9, 10), t), 0.123456789),
+        "finer": Case(lambda t=_dtype: smooth((18, 40, 41), t), 1e-2, "rel", {"coarse": "finer"}),
+        "finest": Case(lambda t=_dtype: waves((70, 81), t), 1e-3, "abs", {"coarse": "finest"}),
         "lossless": Case(lambda t=_dtype: smooth((7, 11), t), 0.0),
         "incompressible": Case(lambda t=_dtype: support.random_bits((500,), t, 12), 1e-30),
         "random_bits": Case(lambda t=_dtype: support.random_bits((40, 50), t), 1e-3),

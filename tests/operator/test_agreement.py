@@ -221,7 +221,7 @@ def test_no_values_make_a_bound_of_zero() -> None:
         ({"given": "float16"}, "dtype float16 on rank 2 and float32 on rank 1"),
         ({"shape": (101,)}, r"shape (101,) on rank 2 and (100,) on rank 1"),
         ({"parameters": dataclasses.replace(ABS, bins=128)}, "on rank 1: they must be the same"),
-        ({"parameters": dataclasses.replace(ABS, fill=0.0)}, "fill=0.0, predictor='auto' on rank 2"),
+        ({"parameters": dataclasses.replace(ABS, fill=0.0)}, "fill=0.0, predictor='auto', coarse='auto' on rank 2"),
         ({"wanted": Wanted("U", "psnr", 80.0, 0.0, math.inf)}, "goal psnr=80 on rank 2"),
     ],
 )

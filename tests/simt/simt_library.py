@@ -55,7 +55,7 @@ class Params(Structure):
         ("has_fill", c_int32),
         ("fill", c_double),
         ("predictor", c_int32),
-        ("reserved", c_int32),
+        ("coarse", c_int32),
     )
 
 
@@ -82,7 +82,7 @@ class Info(Structure):
         *[(name, c_uint64) for name in ("header_bytes", "codebook_bytes", "index_bytes", "payload_bytes")],
         ("tile_shape", c_uint64 * MAX_NDIM),
         *[(name, c_uint64) for name in ("n_tiles", "n_special", "n_out_of_range", "n_unpredictable")],
-        *[(name, c_int32) for name in ("predictor", "coder")],
+        *[(name, c_int32) for name in ("predictor", "coder", "coarse", "reserved")],
     )
 
 
@@ -418,12 +418,13 @@ class Context:
         lossless: int = 0,
         threads: int = 1,
         predictor: str = "lorenzo",
+        coarse: int = 0,
     ) -> Params:
         params = Params()
         self.library.c.cusz_params_init_sized(byref(params), ctypes.sizeof(Params))
         params.mode, params.eb, params.bins, params.backend, params.lossless = mode, eb, bins, backend, lossless
         params.threads, params.has_fill, params.fill = threads, fill is not None, 0.0 if fill is None else fill
-        params.predictor = PREDICTORS[predictor]
+        params.predictor, params.coarse = PREDICTORS[predictor], coarse
         return params
 
     def level(self, archive: bytes, number: int, *, archive_place: str, field_place: str) -> tuple[Level, bytes]:

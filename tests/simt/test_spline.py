@@ -52,6 +52,13 @@ def test_choices(simt: Library, reused: Context, shape: tuple[int, ...], dtype: 
             check_identity(reused, x, 1e-2, fill=1e20, predictor=predictor)
 
 
+@pytest.mark.parametrize("coarse", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_bounds_of_coarser_lattices(reused: Context, dtype: np.dtype, coarse: int) -> None:
+    for shape in ((90_001,), (257, 300), (40, 50, 60)):
+        check_identity(reused, spline_kinds.waves(shape, dtype), 1e-3, predictor="spline", coarse=coarse)
+
+
 @pytest.mark.parametrize("archive", [HOST, DEVICE])
 def test_the_shorter_of_two_archives(reused: Context, archive: str) -> None:
     """Boxes of one value tell nothing, so both codecs are tried, and the first one may have to be used again."""

@@ -69,8 +69,8 @@ typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
  * cannot keep the bound (below about 2e-7 for float, 4e-15 for double), the archive is lossless.
  *
  * CUSZ_PSNR, CUSZ_RATIO: eb is a PSNR in dB, above 0, or a ratio above 1. The call seeks an absolute bound that gives
- * it, and the archive states and keeps that bound. (For a PSNR, CUSZ_PREDICTOR_SPLINE also chooses how much smaller the
- * bounds of coarser lattices are, which takes fewer bytes of smooth fields than that bound with CUSZ_ABS.) The PSNR (20 log10((max - min) / RMSE), over finite values other
+ * it, and the archive states and keeps that bound. (For a PSNR, it also chooses `coarse`, unless that is given: smooth
+ * fields take fewer bytes.) The PSNR (20 log10((max - min) / RMSE), over finite values other
  * than fill) or the ratio of raw to archive bytes is never below eb. If no bound up to max - min gives the ratio, the
  * call fails with CUSZ_ERROR_PARAMETER (an empty field has no ratio, and is stored). The search runs on the CPU,
  * wherever field and archive reside. It uses a sample if the field has more than 2^21 values, and costs a few
@@ -104,6 +104,18 @@ typedef enum cusz_predictor {
 } cusz_predictor;
 typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0, CUSZ_CODER_RANS = 1 } cusz_coder;
 
+/* How exact CUSZ_PREDICTOR_SPLINE keeps the coarser lattices, from which it interpolates the finer ones: as eb says, or
+ * with smaller bounds, down to a half (CUSZ_COARSE_FINE) or a fourth of it. Smooth fields take fewer bytes with smaller
+ * ones at the same PSNR, and seldom at the same bound. CUSZ_COARSE_AUTO: what takes the fewest bytes, at the same PSNR
+ * with CUSZ_PSNR, else at the same bound. */
+typedef enum cusz_coarse {
+    CUSZ_COARSE_AUTO = 0, /* only in parameters */
+    CUSZ_COARSE_SAME = 1,
+    CUSZ_COARSE_FINE = 2,
+    CUSZ_COARSE_FINER = 3,
+    CUSZ_COARSE_FINEST = 4
+} cusz_coarse;
+
 /* Compression parameters. Fill with cusz_params_init(), then change what is needed. If the program knows fewer members
  * than the library, the others are 0, which means the behaviour without them: programs compiled with the header of
  * version 0.1.0 keep CUSZ_PREDICTOR_LORENZO. If it knows more, it must leave those at 0, or the call fails. */
@@ -121,7 +133,8 @@ typedef struct cusz_params {
                          it, and NaN and infinity */
     /* Not in version 0.1.0: */
     int32_t predictor; /* cusz_predictor; cusz_params_init sets CUSZ_PREDICTOR_AUTO, the default */
-    int32_t reserved;  /* 0 */
+    /* Not in version 0.3.0, where it had to be 0: */
+    int32_t coarse; /* cusz_coarse; default CUSZ_COARSE_AUTO */
 } cusz_params;
 
 /* The description of an archive. If the program knows fewer members than the library, it gets those; if it knows more,
@@ -154,6 +167,9 @@ typedef struct cusz_info {
     uint64_t n_unpredictable; /* values stored verbatim, including those of raw tiles */
     int32_t predictor;        /* cusz_predictor, or CUSZ_NO_STAGE */
     int32_t coder;            /* cusz_coder, or CUSZ_NO_STAGE */
+    /* Not in version 0.3.0: */
+    int32_t coarse;   /* cusz_coarse, or CUSZ_NO_STAGE without lattices */
+    int32_t reserved; /* 0 */
 } cusz_info;
 
 /* A level of a field is a coarser version of it: every step-th value along each dimension, from the first one. Level 0

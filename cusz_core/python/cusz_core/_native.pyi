@@ -12,6 +12,7 @@ PARAMETERS: tuple[tuple[str, str, str, str | None, tuple[str, ...] | None, int, 
 MODES: tuple[str, ...]
 BACKENDS: tuple[str, ...]
 LOSSLESS_STAGES: tuple[str, ...]
+COARSE: tuple[str, ...]
 KINDS: tuple[str, ...]
 MAX_NDIM: int
 FORMAT_VERSION: int

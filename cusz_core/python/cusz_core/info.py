@@ -31,6 +31,7 @@ class ArchiveInfo:
         version: format version: 1, or 2 if the predictor is "spline" or the mode "pw_rel".
         kind: "tiled" (quantised and coded) or "raw" (stored unchanged, because coding would not have made it smaller).
         predictor, coder: "lorenzo" and "huffman", or "spline" and "rans"; None for raw archives.
+        coarse: how exact the coarser lattices are, as in `Parameters`; None for archives without lattices.
         shape, dtype: of the field.
         mode: "abs", "rel" or "pw_rel"; "abs" for raw archives.
         eb: the bound as requested: absolute, or relative to the value range or every value; 0 for raw archives.
@@ -54,6 +55,7 @@ class ArchiveInfo:
     kind: str
     predictor: str | None
     coder: str | None
+    coarse: str | None
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     mode: str
@@ -134,6 +136,7 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
         kind=_native.KINDS[d["kind"]],
         predictor=d["predictor"],
         coder=d["coder"],
+        coarse=None if d["coarse"] < 0 else _native.COARSE[d["coarse"]],
         shape=d["shape"],
         dtype=arguments.dtype_of(d["dtype"]),
         mode=_native.MODES[d["mode"]],

@@ -28,7 +28,7 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
 
     Args:
         eb, mode: as in `cusz_core.compress`. Modes apply to each chunk by itself: the value range is the chunk's.
-        options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`.
+        options: `fill`, which must be finite, `predictor`, `coarse`, `bins` and `lossless`: see `cusz_core.Parameters`.
 
     Raises:
         ParameterError: a value out of its legal range.

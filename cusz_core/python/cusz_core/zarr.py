@@ -39,8 +39,8 @@ class CuszCodec(ArrayBytesCodec):
 
     Args:
         eb, mode: as in `cusz_core.compress`. Modes apply to each chunk by itself: the value range is the chunk's.
-        options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`. If `fill`
-            is not given, the array's fill value is used if it is finite and not 0.
+        options: `fill`, which must be finite, `predictor`, `coarse`, `bins` and `lossless`: see `cusz_core.Parameters`.
+            If `fill` is not given, the array's fill value is used if it is finite and not 0.
 
     Attributes:
         parameters: all of them, as `Parameters`.

@@ -326,12 +326,14 @@ void describe(cusz_context* context, const void* archive, std::size_t archive_by
     i.header_bytes = frame.header_bytes;
     if (outer.has_logs) i.header_bytes += archive_bytes - static_cast<std::size_t>(outer.logs.archive_bytes);
     i.payload_bytes = i.raw_bytes;
-    i.predictor = i.coder = CUSZ_NO_STAGE;
+    i.predictor = i.coder = i.coarse = CUSZ_NO_STAGE;
     if (frame.kind == CUSZ_KIND_TILED) {
         const Coding& c = frame.coding;
         i.mode = c.mode;
         i.predictor = frame.codec->predictor;
         i.coder = frame.codec->coder;
+        if (frame.codec->is_compact && !frame.is_constant)
+            i.coarse = static_cast<std::int32_t>(c.interpolation.bounds) + CUSZ_COARSE_SAME;
         i.lossless = c.lossless;
         i.bins = 2 << c.r;
         i.has_fill = c.has_fill;

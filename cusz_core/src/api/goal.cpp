@@ -261,10 +261,11 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
     const auto search_with = [&](const Coding& own) {
         return Search(goal, largest, 0, [&, own](double eb) { return on_sample({on_cpu, own, range, goal}, eb); });
     };
-    if (goal.is_psnr && coding.predictor != CUSZ_PREDICTOR_LORENZO && range.min < range.max) sought.coding.bounds = 0;
+    const bool chooses_bounds = goal.is_psnr && !coding.bounds && coding.predictor != CUSZ_PREDICTOR_LORENZO;
+    if (chooses_bounds) sought.coding.bounds = 0;
     Search search = search_with(sought.coding);
     double first = first_bound(search, goal, sample, range);
-    if (sought.coding.bounds && first > 0 && std::isfinite(search.surplus(first)))
+    if (chooses_bounds && first > 0 && std::isfinite(search.surplus(first)))
         choose_bounds(search_with, sought.coding, search, first);
     if (sample.is_field) {
         if (search.surplus(first) < 0) out_of_reach(goal, search.on_sample());

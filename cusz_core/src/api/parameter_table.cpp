@@ -53,6 +53,7 @@ constexpr const char* modes[] = {"abs", "rel", "pw_rel", "psnr", "ratio", nullpt
 constexpr const char* backends[] = {"auto", "cpu", "cuda", nullptr};
 constexpr const char* lossless_stages[] = {"none", "zstd", nullptr};
 constexpr const char* predictors[] = {"lorenzo", "spline", "auto", nullptr};
+constexpr const char* coarse[] = {"auto", "same", "fine", "finer", "finest", nullptr};
 
 // In an added parameter, 0 must mean the behaviour without it: programs that do not know it have 0 in its place, or
 // nothing. cusz_params_init may set another value.
@@ -80,6 +81,11 @@ constexpr Row table[] = {
     choice(&cusz_params::predictor, "predictor", predictors, predictors[CUSZ_PREDICTOR_AUTO],
            "'lorenzo', 'spline' or 'auto'", CUSZ_DECIDES_ARCHIVE,
            "what predicts a value from its neighbours; auto: the spline where that is shorter"),
+    choice(
+        &cusz_params::coarse, "coarse", coarse, coarse[CUSZ_COARSE_AUTO], "'auto', 'same', 'fine', 'finer' or 'finest'",
+        CUSZ_DECIDES_ARCHIVE,
+        "how exact the coarser lattices of the spline are: same: as the bound says; fine, finer, finest: more, for a "
+        "higher PSNR; auto: what is shortest"),
 };
 
 std::int32_t n_choices(const Row& row) {

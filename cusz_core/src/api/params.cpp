@@ -106,6 +106,7 @@ Coding coding_of(const cusz_params& params, cusz_dtype dtype) {
     coding.has_fill = params.has_fill != 0;
     coding.special = special_pattern(dtype, coding.has_fill, params.fill);
     coding.eb = coding.eb_abs = params.eb;
+    if (params.coarse != CUSZ_COARSE_AUTO) coding.bounds = static_cast<std::uint32_t>(params.coarse - CUSZ_COARSE_SAME);
     return coding;
 }
 
