@@ -14,6 +14,7 @@ from cusz_operator.writing.engine_options import engine_parameters, require_path
 def test_parameters_are_texts() -> None:
     assert engine_parameters("BP5", {"NumAggregators": 2}, False, False) == {"NumAggregators": "2"}
     assert engine_parameters("SST", None, False, True) == {}
+    assert engine_parameters("SST", {"MarshalMethod": "bp5"}, False, False) == {"MarshalMethod": "bp5"}
 
 
 @pytest.mark.parametrize("given", [{}, {"asyncwrite": "Guided"}])
@@ -53,7 +54,8 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
         (("BP5", {"burstbufferpath": "/b"}, False, False), cusz_core.UnsupportedError, "BP5 loses what it copies from"),
         (("BP5", ["NumAggregators=2"], False, False), cusz_core.ParameterError, "parameters is .*list.*a dictionary"),
         (("BP5", {1: "2"}, False, False), cusz_core.ParameterError, "parameters has the key 1; its keys must be texts"),
-        (("SST", {"marshalmethod": "ffs"}, False, False), cusz_core.UnsupportedError, "FFS, which ignores operators"),
+        (("SST", {"marshalmethod": "ffs"}, False, False), cusz_core.UnsupportedError, "is ffs: FFS ignores operators"),
+        (("SST", {"MarshalMethod": "BP"}, False, False), cusz_core.UnsupportedError, "is BP: .*BP reserves too"),
     ],
 )
 def test_what_engines_cannot_do(arguments: Any, error: type[Exception], message: str) -> None:
@@ -68,7 +70,6 @@ def test_what_engines_cannot_do(arguments: Any, error: type[Exception], message:
         ("SST", {}, True, None),
         ("BP4", {}, True, " for BP4"),
         ("BP5", {}, False, " without ranges"),
-        ("SST", {"marshalmethod": "ffs"}, True, " with MarshalMethod"),
     ],
 )
 def test_statistics(engine: str, parameters: dict[str, str], ranges: bool, why_not: str | None) -> None:

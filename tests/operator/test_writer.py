@@ -803,16 +803,23 @@ def test_a_program_that_goes_to_another_folder(
 
 @pytest.mark.parametrize("texts", [["x", "y"], ("x", "y"), np.array(["x", "y"])], ids=["list", "tuple", "array"])
 def test_several_texts(texts: Any, tmp_path: Path) -> None:
-    """BP4 writes out of bounds for them."""
+    """BP4 writes out of bounds for them, and SST's readers get an empty text."""
     with cz.Writer(tmp_path / "five.bp", eb=1) as out:
         out.attribute("axes", texts)
     with adios2.FileReader(str(tmp_path / "five.bp")) as run:
         assert run.read_attribute_string("axes") == ["x", "y"]
-    with (
-        cz.Writer(tmp_path / "four.bp", eb=1, engine="BP4") as out,
-        pytest.raises(cusz_core.UnsupportedError, match="BP4 cannot write"),
-    ):
-        out.attribute("axes", texts)
+    for engine in ("BP4", "SST"):
+        out = cz.Writer(tmp_path / engine, eb=1, engine=engine, parameters={"RendezvousReaderCount": 0})
+        with out, pytest.raises(cusz_core.UnsupportedError, match=f"{engine} cannot write"):
+            out.attribute("axes", texts)
+
+
+@pytest.mark.parametrize("value", [np.complex64(1j), np.array([1j, 2])], ids=["number", "array"])
+def test_complex_attributes_of_a_stream(value: Any, tmp_path: Path) -> None:
+    """SST leaves them out silently."""
+    out = cz.Writer(tmp_path / "stream", eb=1, engine="SST", parameters={"RendezvousReaderCount": 0})
+    with out, pytest.raises(cusz_core.UnsupportedError, match="'waves' is complex, which SST does not send"):
+        out.attribute("waves", value)
 
 
 def test_attributes_of_any_layout(engine: Any, tmp_path: Path) -> None:

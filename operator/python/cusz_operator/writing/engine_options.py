@@ -38,8 +38,12 @@ def engine_parameters(
     def given(key: str) -> list[str]:  # ADIOS2 ignores case
         return [value for own, value in result.items() if own.lower() == key.lower()]
 
-    if engine == "SST" and any(of.lower() == "ffs" for of in given("MarshalMethod")):
-        raise UnsupportedError("MarshalMethod is FFS, which ignores operators: leave it out, or take BP5 or BP")
+    marshalled = given("MarshalMethod")
+    if engine == "SST" and any(of.lower() != "bp5" for of in marshalled):
+        raise UnsupportedError(
+            f"MarshalMethod is {marshalled[0]}: FFS ignores operators, and BP reserves too little memory for blocks "
+            "that do not become smaller: leave it out (BP5)"
+        )
     if not all(map(is_off, given("FlattenSteps"))):
         raise UnsupportedError(
             "FlattenSteps makes one step of all: the blocks of an array would lie one over the other"
@@ -78,7 +82,6 @@ def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> 
     where_not = {
         " for BP4": engine == "BP4",
         " without ranges": not ranges,
-        " with MarshalMethod": any(key.lower() == "marshalmethod" for key in parameters),
     }
     why_not = next((why for why, holds in where_not.items() if holds), "")
     level = "0" if why_not else "1"

@@ -167,8 +167,10 @@ class Output:
         for text in texts:
             if isinstance(text, str):
                 require_text(text, what, self._engine_name)
-        if self._engine_name == "BP4" and isinstance(value, list):
-            raise UnsupportedError(f"{what} is a list, which BP4 cannot write: pass a text or an array")
+        if self._engine_name != "BP5" and isinstance(value, list):
+            raise UnsupportedError(f"{what} is a list, which {self._engine_name} cannot write: pass a text or an array")
+        if self._engine_name == "SST" and np.iscomplexobj(value):
+            raise UnsupportedError(f"{what} is complex, which SST does not send: pass real and imaginary parts")
         if self._engine_name == "BP4" and isinstance(value, np.ndarray) and value.size == 0:
             raise UnsupportedError(f"{what} is an array of no numbers, which BP4 cannot write")
         if name in self._attributes:

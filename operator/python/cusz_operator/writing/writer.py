@@ -114,8 +114,8 @@ class Writer:
                 applied to no array.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. With StatsLevel 1 ADIOS2 keeps minimum and maximum of
-                blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, without `ranges`,
-                or with a MarshalMethod.
+                blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, and without
+                `ranges`.
             append: adds steps to an existing file (BP5, BP4), with statistics if the file has them.
             asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is certain to be in the file once
                 writing of the next one has begun, or the Writer is closed; without `asynchronous`, once its `with`
@@ -396,11 +396,11 @@ class Writer:
 
         Args:
             name: of the attribute.
-            value: a text, a list of texts (not with BP4), a number, or a numpy array of numbers.
+            value: a text, a list of texts (with BP5), a number, or a numpy array of numbers.
 
         Raises:
             UnsupportedError: with BP4 a list of texts, which BP4 would write out of bounds, an empty array, or a text
-                of more than 65535 bytes.
+                of more than 65535 bytes; with SST a list of texts or complex numbers, which would not arrive.
             ParameterError: a text with a NUL character, ADIOS2 refuses the value, as it does a different one later, or
                 it is of another type in the file that is appended to.
         """
