@@ -438,6 +438,21 @@ def test_a_stream_of_another_program(eb: float, tmp_path: Path, start_ranks: Cal
     together([writing])
 
 
+@pytest.mark.mpi
+def test_a_reader_that_joins_a_stream_late(tmp_path: Path, start_ranks: Callable, together: Callable) -> None:
+    """By default, ADIOS2 gives a process that reads alone a later step's values of all writing ranks but the first."""
+    writing = start_ranks(3, "other_stream.py", tmp_path / "stream")
+    with cz.Reader(tmp_path / "stream", engine="SST") as first:
+        steps = iter(first)
+        next(steps)
+        with cz.Reader(tmp_path / "stream", engine="SST") as late:
+            (tmp_path / "joined").touch()
+            for step in late:
+                assert {value for name in "xy" for value in step.read(name)} == {step.index}
+        assert [each.index for each in steps] == list(range(1, step.index + 1))
+    together([writing])
+
+
 def test_a_column_major_program(programs: Path, program: Callable, tmp_path: Path) -> None:
     """Python readers see its shapes reversed; its archives have either order of axes."""
     for engine in ("BP5", "BP4"):

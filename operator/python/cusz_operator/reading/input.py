@@ -113,7 +113,7 @@ class Input:
         given = {str(key): str(value) for key, value in (parameters or {}).items()}
         if any(key.lower() == "selectsteps" for key in given):
             raise ParameterError("SelectSteps is not for a Reader: take run[i], which is step i of the file")
-        self._parameters = given if self.is_stream else {**_of_file(given), **given}
+        self._parameters = {**(_of_stream(given) if self.is_stream else _of_file(given)), **given}
         with self._calling("take the parameters of the engine for"):
             self._io = self._declare("cusz_reader")
         self._metadata = None if self.is_stream else MetadataFiles(Path(self.absolute))
@@ -545,6 +545,13 @@ class Input:
                     for step in walk(self._adios2, self.path, self.absolute, range(self.n_steps), self._parameters)
                 ]
         return self._told
+
+
+def _of_stream(given: Mapping[str, str]) -> dict[str, str]:
+    """Default parameters of SST: it must not send values before they are asked for, as it does to a process that reads
+    alone. If that joins a stream that others read, ADIOS2 (2.12) gives it values of a later step, or waits for ever."""
+    key = "SpeculativePreloadMode"
+    return {} if key.lower() in map(str.lower, given) else {key: "OFF"}
 
 
 def _of_file(given: Mapping[str, str]) -> dict[str, str]:
