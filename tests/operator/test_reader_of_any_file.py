@@ -453,6 +453,22 @@ def test_a_reader_that_joins_a_stream_late(tmp_path: Path, start_ranks: Callable
     together([writing])
 
 
+@pytest.mark.mpi
+def test_what_a_killed_writer_has_left_of_a_stream(tmp_path: Path, start_ranks: Callable, together: Callable) -> None:
+    """ADIOS2 fails at once, and waits only where there is nothing."""
+    stream, left = tmp_path / "stream", tmp_path / "stream.sst"
+    with cz.Writer(stream, eb=1, engine="SST", parameters={"RendezvousReaderCount": 0}):
+        contact = left.read_bytes()
+    left.write_bytes(contact)
+    with pytest.raises(cusz_core.CuszError, match=r"did not find active Writer contact info in file .*stream\.sst"):
+        cz.Reader(stream, engine="SST", parameters={"opentimeoutsecs": 1})
+    (tmp_path / "joined").touch()
+    writing = start_ranks(1, "other_stream.py", stream)
+    with cz.Reader(stream, engine="SST") as run:
+        assert [step.index for step in run] == [0]
+    together([writing])
+
+
 def test_a_column_major_program(programs: Path, program: Callable, tmp_path: Path) -> None:
     """Python readers see its shapes reversed; its archives have either order of axes."""
     for engine in ("BP5", "BP4"):

@@ -14,6 +14,7 @@ import math
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -47,6 +48,7 @@ _T = TypeVar("_T")
 _READERS_OF_XARRAY = 128  # its file_cache_maxsize
 _FILES_OF_METADATA = 3  # which BP5 opens at the same time: it takes no lower limit
 _THREADS_OF_ADIOS2 = 16  # at most, to read
+_NOT_ACTIVE = "did not find active Writer"  # of a stream, in a message of ADIOS2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +140,20 @@ class Input:
         self._last_infos: tuple[tuple[str, int], list[dict[str, str]] | None] | None = None
 
     def _opened(self, opening: Callable[[], Any]) -> Any:
+        """Calls `opening`; for a stream again, within its time, while a file of a killed writer is in its place: ADIOS2
+        waits only while there is none."""
+        give_up = time.monotonic() + (_seconds_to_open(self._parameters) if self.is_stream else 0)
+        while True:
+            try:
+                return self._opened_by_all(opening)
+            except CuszError as error:
+                is_late = not time.monotonic() < give_up
+                is_late = is_late if self._comm is None else self._comm.bcast(is_late)
+                if is_late or _NOT_ACTIVE not in str(error):
+                    raise
+            time.sleep(0.2)
+
+    def _opened_by_all(self, opening: Callable[[], Any]) -> Any:
         """Calls `opening`; a stream is opened on all ranks or on none. If its writer ends at that moment, ADIOS2 tells
         rank 0 and leaves the others waiting."""
         if self._comm is None:
@@ -552,6 +568,12 @@ def _of_stream(given: Mapping[str, str]) -> dict[str, str]:
     alone. If that joins a stream that others read, ADIOS2 (2.12) gives it values of a later step, or waits for ever."""
     key = "SpeculativePreloadMode"
     return {} if key.lower() in map(str.lower, given) else {key: "OFF"}
+
+
+def _seconds_to_open(parameters: Mapping[str, str]) -> float:
+    """How long SST waits for a stream."""
+    given = [value for key, value in parameters.items() if key.lower() == "opentimeoutsecs"]
+    return _number(given[-1]) if given else 60.0
 
 
 def _of_file(given: Mapping[str, str]) -> dict[str, str]:
