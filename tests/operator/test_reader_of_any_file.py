@@ -469,6 +469,28 @@ def test_what_a_killed_writer_has_left_of_a_stream(tmp_path: Path, start_ranks: 
     together([writing])
 
 
+@pytest.mark.mpi
+def test_a_loop_over_a_stream_goes_on_where_another_was_left(
+    tmp_path: Path, start_ranks: Callable, together: Callable
+) -> None:
+    writing = start_ranks(1, "other_stream.py", tmp_path / "stream")
+    with cz.Reader(tmp_path / "stream", engine="SST") as run:
+        for step in run:
+            if step.index == 1:
+                break
+        with pytest.raises(cusz_core.ParameterError, match=r"no step of the stream .* is open"):
+            step.read("x")
+        (tmp_path / "joined").touch()
+        received = []
+        for step in run:
+            received.append(step.index)
+            assert set(run["x"].read(step=step.index)) == set(run["x"].read()) == {step.index}
+            with pytest.raises(cusz_core.ParameterError, match="no variable 'x' at step 0"):
+                run["x"].read(step=0)
+    assert received == list(range(2, step.index + 1))
+    together([writing])
+
+
 def test_a_column_major_program(programs: Path, program: Callable, tmp_path: Path) -> None:
     """Python readers see its shapes reversed; its archives have either order of axes."""
     for engine in ("BP5", "BP4"):

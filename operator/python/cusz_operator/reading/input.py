@@ -99,6 +99,7 @@ class Input:
         self.absolute = path if engine == "SST" else os.path.join(os.getcwd(), path)
         self.is_stream = engine == "SST"
         self.current: int | None = None  # the open step of a stream
+        self._has_begun = False  # a step of a stream, and has not ended
         self._failure: str | None = None  # of a request to a stream
         #: Arrays of failed requests: ADIOS2 goes on filling them in the next request, or when it is closed.
         self._unfinished: list[NDArray[Any]] = []
@@ -203,26 +204,26 @@ class Input:
         """The steps of a stream as they arrive; each is open until the next one is requested."""
         statuses = self._adios2.StepStatus
         self._require_open()
-        is_first = True
         while self._engine is not None:
             self._require_all()
             comm, self._comm = self._comm, None
             with self._calling("go to the next step of"):
-                if not is_first:
+                if self._has_begun:  # here or in a loop that was left
                     self._engine.end_step()
+                self._has_begun = False
                 status = self._engine.begin_step()
-            is_first = False
             if status == statuses.EndOfStream:
                 return
             if status != statuses.OK:
                 raise CuszError(f"ADIOS2 cannot receive the next step of {self.path!r}: {status.name}")
-            self._comm = comm
+            self._comm, self._has_begun = comm, True
             with self._calling("tell the step of"):
-                self.current = int(self._engine.current_step())
+                self.current = step = int(self._engine.current_step())
             try:
-                yield self.current
+                yield step
             finally:
-                self.current = None
+                if self.current == step:
+                    self.current = None
 
     def _require_all(self) -> None:
         """Before all ranks go on to the next step of a stream: raises an error if a rank has left it, or if a request

@@ -233,9 +233,13 @@ class ReaderVariable:
         """Reads a box, as `ReaderStep.read` does.
 
         Args:
-            step: the number of the step in the file, negative from its end; None: the last that has the variable.
+            step: the number of the step in the file, negative from its end, or of the open one of a stream; None: the
+                last that has the variable.
         """
-        at = self._last() if step is None or self._input.is_stream else self._reader[step]
+        if self._input.is_stream and step is not None:
+            at = ReaderStep(self._contents, step)
+        else:
+            at = self._last() if step is None else self._reader[step]
         return at.read(self.name, start, count, block=block, like=like, out=out, fill=fill, level=level)
 
     def _last(self) -> ReaderStep:
