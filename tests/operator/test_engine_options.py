@@ -55,6 +55,7 @@ def test_asynchronous_is_a_parameter_of_bp5(given: dict[str, str]) -> None:
         (("BP5", ["NumAggregators=2"], False, False), cusz_core.ParameterError, "parameters is .*list.*a dictionary"),
         (("BP5", {1: "2"}, False, False), cusz_core.ParameterError, "parameters has the key 1; its keys must be texts"),
         (("SST", {"marshalmethod": "ffs"}, False, False), cusz_core.UnsupportedError, "is ffs: FFS ignores operators"),
+        (("SST", {"cpcommpattern": "peer"}, False, False), cusz_core.UnsupportedError, "CPCommPattern is peer: with"),
         (("SST", {"MarshalMethod": "BP"}, False, False), cusz_core.UnsupportedError, "is BP: .*BP reserves too"),
     ],
 )

@@ -44,6 +44,12 @@ def engine_parameters(
             f"MarshalMethod is {marshalled[0]}: FFS ignores operators, and BP reserves too little memory for blocks "
             "that do not become smaller: leave it out (BP5)"
         )
+    pattern = given("CPCommPattern")
+    if engine == "SST" and any(of.lower() == "peer" for of in pattern):
+        raise UnsupportedError(
+            f"CPCommPattern is {pattern[0]}: with several ranks on both sides, some that read fail, and the others "
+            "wait for ever: leave it out (Min)"
+        )
     if not all(map(is_off, given("FlattenSteps"))):
         raise UnsupportedError(
             "FlattenSteps makes one step of all: the blocks of an array would lie one over the other"
