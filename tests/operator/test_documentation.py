@@ -95,7 +95,7 @@ with xarray.open_dataset("run.nc", engine="h5netcdf") as back:
 def test_python_of_writer_and_reader(program: Callable, tmp_path: Path) -> None:
     page = (DOCS / "guides/writer.md").read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)
-    writing, _, reading, _ = map(textwrap.dedent, blocks)  # the others: constructors alone, and commands
+    writing, _, reading, _, recording = map(textwrap.dedent, blocks)  # the others: constructors alone, and commands
     given = """
 import numpy as np
 comm, global_shape, offset = None, (20, 32, 32), (0, 0, 0)
@@ -107,6 +107,18 @@ simulation = [(U, U - 5)] * 4
         assert 0 < abs(run[-1].read(name) - given).max() <= bound
 """
     program([sys.executable, "-c", given + writing.rstrip() + check + reading], cwd=tmp_path)
+    stream = """
+import os
+import cusz_operator as cz
+if os.fork() == 0:
+    with cz.Writer("run", eb=0, engine="SST") as out:
+        for u, _ in simulation:
+            with out.step():
+                out.put("U", u)
+    os._exit(0)
+"""
+    check = "assert [0 < abs(step.read('U') - U).max() <= 1e-2 for step in cz.Reader('run.bp')] == [True] * 4"
+    program([sys.executable, "-c", given + stream + recording + check], cwd=tmp_path)
 
 
 def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
