@@ -454,6 +454,14 @@ def test_a_reader_that_joins_a_stream_late(tmp_path: Path, start_ranks: Callable
 
 
 @pytest.mark.mpi
+def test_the_writer_of_a_stream_is_killed(tmp_path: Path, start_ranks: Callable) -> None:
+    writing = start_ranks(1, "other_stream.py", tmp_path / "stream")
+    said = r"the stream .*stream' breaks off: its writer was killed, or cannot be reached \(ADIOS2 says OtherError\)"
+    with cz.Reader(tmp_path / "stream", engine="SST") as run, pytest.raises(cusz_core.CuszError, match=said):
+        [writing.terminate() for _ in run]
+
+
+@pytest.mark.mpi
 def test_what_a_killed_writer_has_left_of_a_stream(tmp_path: Path, start_ranks: Callable, together: Callable) -> None:
     """ADIOS2 fails at once, and waits only where there is nothing."""
     stream, left = tmp_path / "stream", tmp_path / "stream.sst"

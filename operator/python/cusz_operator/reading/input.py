@@ -215,7 +215,10 @@ class Input:
             if status == statuses.EndOfStream:
                 return
             if status != statuses.OK:
-                raise CuszError(f"ADIOS2 cannot receive the next step of {self.path!r}: {status.name}")
+                raise CuszError(
+                    f"the stream {self.path!r} breaks off: its writer was killed, or cannot be reached (ADIOS2 says "
+                    f"{status.name})"
+                )
             self._comm, self._has_begun = comm, True
             with self._calling("tell the step of"):
                 self.current = step = int(self._engine.current_step())
