@@ -201,6 +201,9 @@ def test_a_file_that_is_no_folder(tmp_path: Path) -> None:
 def test_steps_are_not_selected_by_a_parameter(file: tuple[Path, np.ndarray]) -> None:
     with pytest.raises(cusz_core.ParameterError, match=r"SelectSteps is not for a Reader: take run\[i\]"):
         cz.Reader(file[0], parameters={"selectsteps": "1:2"})
+    latest = {"alwaysprovidelatesttimestep": True}
+    with pytest.raises(cusz_core.ParameterError, match="AlwaysProvideLatestTimestep: ADIOS2 crashes where it skips"):
+        cz.Reader(file[0].with_name("stream"), engine="SST", parameters={**latest, "OpenTimeoutSecs": 1})
 
 
 def test_a_file_before_its_first_step(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from ..adios2_calls import (
     counts_of_blocks,
     extents_of,
     import_adios2,
+    is_off,
     require_mpi,
 )
 from ..forks import free_after_fork
@@ -116,6 +117,11 @@ class Input:
         given = {str(key): str(value) for key, value in (parameters or {}).items()}
         if any(key.lower() == "selectsteps" for key in given):
             raise ParameterError("SelectSteps is not for a Reader: take run[i], which is step i of the file")
+        if any(key.lower() == "alwaysprovidelatesttimestep" and not is_off(value) for key, value in given.items()):
+            raise ParameterError(
+                "AlwaysProvideLatestTimestep: ADIOS2 crashes where it skips steps: leave it out, and let the writer "
+                "have QueueLimit = 1 and QueueFullPolicy = Discard"
+            )
         self._parameters = {**(_of_stream(given) if self.is_stream else _of_file(given)), **given}
         with self._calling("take the parameters of the engine for"):
             self._io = self._declare("cusz_reader")
