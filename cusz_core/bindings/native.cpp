@@ -802,8 +802,8 @@ NB_MODULE(_native, m) {
             },
             nb::arg("target"), nb::arg("is_psnr"), nb::arg("largest"), nb::arg("on_sample"), nb::arg("smallest") = 0.0)
         .def("surplus", &cusz::Search::surplus, nb::lock_self())
-        .def(
-            "estimate", [](cusz::Search& self) { return self.estimate(); }, nb::lock_self())
+        .def("estimate", &cusz::Search::estimate, nb::arg("near") = nb::none(), nb::lock_self())
+        .def("ratio_at_psnr", &cusz::Search::ratio_at_psnr, nb::lock_self())
         .def(
             "find",
             [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t max_whole_trials) {

@@ -173,6 +173,26 @@ def test_later_steps_begin_with_the_bound_before(tmp_path: Path, monkeypatch: py
     assert counts[1:] == [1, 1]
 
 
+def test_a_psnr_takes_fewer_bytes_of_smooth_fields(tmp_path: Path) -> None:
+    """Coarser lattices get smaller bounds, as soon as there is a smooth field, and for as long."""
+    rough = np.random.default_rng(3).normal(size=X.shape).astype(support.F32)
+    sizes: dict[Any, list[int]] = {}
+    for coarse in ("same", "auto"):
+        with cz.Writer(tmp_path / f"{coarse}.bp", psnr=50, coarse=coarse) as out:
+            for field in (np.ones_like(X), X, X + 1, rough):
+                with out.step():
+                    out.put("U", field[:20], X.shape, (0, 0, 0))
+                    out.put("U", field[20:], X.shape, (20, 0, 0))
+        with cz.Reader(tmp_path / f"{coarse}.bp") as run:
+            sizes[coarse] = [int(step.blocks("U")["archive_bytes"].sum()) for step in run]
+            for number, field in ((1, X), (2, X + 1), (3, rough)):
+                assert psnr_of(field, run[number].read("U")) >= 50
+    constant, smooth, smooth_again, noise = (own / same for own, same in zip(sizes["auto"], sizes["same"], strict=True))
+    assert constant == 1
+    assert max(smooth, smooth_again) < 0.85
+    assert noise < 1.02
+
+
 def test_a_large_block_is_sampled(tmp_path: Path) -> None:
     x = support.smooth((160, 128, 128), support.F32) + np.random.default_rng(0).normal(
         scale=1e-4, size=(160, 128, 128)

@@ -198,8 +198,9 @@ def tools_table(document: Document) -> str:
 
 def tool_lines(document: Document) -> list[list[str]]:
     return [
-        [tool["name"], tool["version"] or tool["missing"] or "not run", tool["bound"], tool["timed"]]
+        [tool["name"], tool["version"] or tool["missing"], tool["bound"], tool["timed"]]
         for tool in document["head"]["tools"]
+        if tool["version"] or tool["missing"]  # else it was not asked for
     ]
 
 

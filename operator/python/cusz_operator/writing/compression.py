@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import cusz_core
 from cusz_core import Parameters, embedding
-from cusz_core.parameters import Mode
+from cusz_core.parameters import Coarse, Mode
 
 from ..tables.blocktable import rows_of, table_dtype
 from ..tables.boxes import MAX_FIELD_NDIM, Extents, field_shape
@@ -68,7 +68,8 @@ class Compressor:
     def __init__(self, ranges: bool) -> None:
         self._ranges = ranges
         self._archives: dict[int, NDArray[np.uint8]] = {}  # memory, by the variable's number in the step
-        self._bounded: dict[tuple[int, Mode, float], tuple[Parameters, Parameters]] = {}  # by identity, mode and bound
+        #: By identity, mode, bound and `coarse`.
+        self._bounded: dict[tuple[int, Mode, float, Coarse | None], tuple[Parameters, Parameters]] = {}
 
     def ranges_before(self, blocks: Blocks) -> NDArray[np.float64]:
         """The value ranges of blocks, if they must be found before compression; otherwise NaN.
@@ -87,17 +88,20 @@ class Compressor:
                 found[i] = cusz_core.value_range(field, parameters.fill, threads=parameters.threads)
         return found
 
-    def compress(self, number: int, blocks: Blocks, found: NDArray[np.float64], bound: float) -> Compressed:
+    def compress(
+        self, number: int, blocks: Blocks, found: NDArray[np.float64], bound: float, coarse: Coarse | None = None
+    ) -> Compressed:
         """Compresses the blocks of a variable; integers are packed, or stay as they are.
 
         Args:
             number: of the variable in the step.
             found: the ranges of their values, if they are known.
             bound: the absolute bound; in mode "pw_rel" the bound relative to every value.
+            coarse: in place of the parameters' own; None: that one.
         """
         if is_exact(blocks.dtype):
             return _exactly(blocks, found, bound)
-        parameters = self._with_bound(blocks, found, bound)
+        parameters = self._with_bound(blocks, found, bound, coarse)
         ranges = self._ranges and bool(np.isnan(found[:, 0]).all())
         memory = self._memory(number, blocks)
         # Of more than four dimensions, the number that is left may differ from block to block (`field_shape`).
@@ -125,7 +129,9 @@ class Compressor:
                 return None
         return kept
 
-    def _with_bound(self, blocks: Blocks, found: NDArray[np.float64], bound: float) -> Parameters:
+    def _with_bound(
+        self, blocks: Blocks, found: NDArray[np.float64], bound: float, coarse: Coarse | None
+    ) -> Parameters:
         """The parameters with an absolute bound, or one relative to every value. If a relative bound is 0 because each
         block is constant or empty, it stays relative: as exact as an absolute 0, which would store the blocks raw."""
         parameters = blocks.parameters
@@ -134,13 +140,23 @@ class Compressor:
             is_relative = blocks.wanted is not None or (mode == "rel" and parameters.eb > 0)
             is_flat = bound == 0 and is_relative and not (found[:, 0] < found[:, 1]).any()
             mode, eb = ("rel", parameters.eb or 1.0) if is_flat else ("abs", bound)
-        key = (id(parameters), mode, eb)
+        key = (id(parameters), mode, eb, coarse)
         known = self._bounded.get(key)
         if known is None or known[0] is not parameters:
             if len(self._bounded) > _MAX_BOUNDED:
                 self._bounded.clear()
-            known = self._bounded[key] = parameters, dataclasses.replace(parameters, eb=eb, mode=mode)
+            own = dataclasses.replace(with_coarse(parameters, coarse), eb=eb, mode=mode)
+            known = self._bounded[key] = parameters, own
         return known[1]
+
+
+def with_coarse(parameters: Parameters, coarse: Coarse | None) -> Parameters:
+    """The parameters with another `coarse`, if it is not None."""
+    if coarse is None:
+        return parameters
+    # At the same bound, "auto" would take the shorter archive, whose PSNR may be lower.
+    predictor = parameters.predictor if coarse == "same" else "spline"
+    return dataclasses.replace(parameters, coarse=coarse, predictor=predictor)
 
 
 @functools.lru_cache(1024)
@@ -219,9 +235,11 @@ class StepWork:
         self._made: dict[int, Compressed] = {}
         self._on_host: dict[tuple[int, int], NDArray[Any]] = {}
 
-    def compress(self, number: int, bound: float) -> Compressed:
-        """Compresses the blocks of a variable, and replaces what an earlier call has made of them."""
-        self._made[number] = made = self._compressor.compress(number, self.blocks[number], self.ranges[number], bound)
+    def compress(self, number: int, bound: float, coarse: Coarse | None = None) -> Compressed:
+        """Compresses the blocks of a variable, and replaces what an earlier call has made of them. Arguments: as of
+        `Compressor.compress`."""
+        blocks, found = self.blocks[number], self.ranges[number]
+        self._made[number] = made = self._compressor.compress(number, blocks, found, bound, coarse)
         return made
 
     def on_host(self, number: int, block: int) -> NDArray[Any]:

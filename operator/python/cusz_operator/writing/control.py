@@ -2,7 +2,8 @@
 
 Bounds are tried on samples of every rank's blocks until the summed figures come close to the goal, and then on the
 blocks themselves, whose archives are kept. From the second step on, the search begins with the whole blocks and the
-previous step's bound: if that reaches the goal, nothing else needs to be compressed.
+previous step's bound: if that reaches the goal, nothing else needs to be compressed. For a PSNR, samples also tell how
+exact the coarser lattices of the spline codec are to be (`coarse`), at the first step and when the ratio has changed.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ import numpy as np
 
 import cusz_core
 from cusz_core import embedding, tuning
+from cusz_core.parameters import Coarse
 
 from ..ranks import Caught, Ranks
 from ..tables.representation import rounded_back
 from .agreement import Description, Span, bound_within
-from .compression import StepWork
+from .compression import StepWork, with_coarse
 from .goals import STEP, Wanted
 
 _LEAST = 2.0**-60  # the smallest bound that is tried besides 0, as a fraction of the value range
 _PSNR_MARGIN = 1e-6  # dB: the goal must also be reached if errors are summed in another order
 _SAMPLE, _WHOLE, _DONE, _FAILED = range(4)  # what rank 0 tells the others
+#: What `coarse` may be if it is sought, in this order; None: as the parameters say.
+_COARSE: tuple[Coarse | None, ...] = ("same", "fine", "finer", "finest", None)
+_AS_GIVEN = _COARSE.index(None)
+_CHANGED = 1.5  # `coarse` is sought anew when the ratio has changed by this factor
 _MAX_TRIALS = 4  # with whole blocks at a step: after that, even a goal that is surpassed by far will do
 _MIN_SAMPLE = 1 << 16  # values per block: trials with whole blocks correct the errors of a sample
 
@@ -47,13 +53,22 @@ class _Tried(NamedTuple):
 
     Attributes:
         fraction: the bounds, as a fraction of the value ranges.
+        coarse: an index into `_COARSE`.
+        ratio_then: the ratio of the step that chose `coarse`.
         archive_bytes: of all blocks together.
     """
 
     fraction: float
+    coarse: float
+    ratio_then: float
     psnr: float
     ratio: float
     archive_bytes: float
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the ratio has changed so much that `coarse` is to be sought anew."""
+        return not self.ratio_then / _CHANGED < self.ratio < self.ratio_then * _CHANGED
 
 
 class _Sizes(NamedTuple):
@@ -76,8 +91,8 @@ class _Member(NamedTuple):
     range: Span
 
 
-#: Tries a fraction on this rank's blocks of a variable (by its number): the figures of each block.
-_Trial = Callable[[int, float], Iterable[_Figures]]
+#: Tries a fraction and `coarse` on this rank's blocks of a variable (by its number): the figures of each block.
+_Trial = Callable[[int, float, Coarse | None], Iterable[_Figures]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +113,12 @@ class _Group:
         """The absolute bound of a variable, for a fraction of the value ranges."""
         member = self.members[name]
         return bound_within(member.block, member.range, fraction)
+
+    @property
+    def seeks_coarse(self) -> bool:
+        """Whether `coarse` is sought, too."""
+        given = [block.parameters for block, _ in self.members.values()]
+        return self.wanted.kind == "psnr" and all(p.coarse == "auto" and p.predictor != "lorenzo" for p in given)
 
     @property
     def unit(self) -> float:
@@ -123,7 +144,7 @@ class Controller:
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        self._latest: dict[str, float] = {}  # fractions, by group
+        self._latest: dict[str, _Tried] = {}  # what was chosen at the step before, by group
         self._samples: dict[tuple[int, int], tuning.Sample] = {}  # of this step's blocks, by variable
 
     def compress(
@@ -183,17 +204,19 @@ class Controller:
         wanted = group.wanted
         search = _Search(self._ranks, group, sizes, where)
         trials = {
-            _SAMPLE: lambda number, fraction: self._of_samples(group, work, number, fraction),
-            _WHOLE: lambda number, fraction: self._of_blocks(group, work, number, fraction),
+            _SAMPLE: lambda *what: self._of_samples(group, work, *what),
+            _WHOLE: lambda *what: self._of_blocks(group, work, *what),
         }
         chosen = search.run(trials, self._latest.get(wanted.group))
-        self._latest[wanted.group] = chosen.fraction
+        self._latest[wanted.group] = chosen
         return _missed(group, chosen, sizes)
 
-    def _of_blocks(self, group: _Group, work: StepWork, number: int, fraction: float) -> Iterator[_Figures]:
+    def _of_blocks(
+        self, group: _Group, work: StepWork, number: int, fraction: float, coarse: Coarse | None
+    ) -> Iterator[_Figures]:
         blocks = work.blocks[number]
         bound = group.bound(blocks.name, fraction)
-        for i, archive in enumerate(work.compress(number, bound).archives):
+        for i, archive in enumerate(work.compress(number, bound, coarse).archives):
             squares = embedding.SumOfSquares()
             unit = 1.0
             if group.wanted.kind == "psnr" and bound > 0:
@@ -204,10 +227,13 @@ class Controller:
                 _, squares = embedding.compare(original, decoded.reshape(-1), bound, blocks.parameters.fill)
             yield _Figures(len(archive), _in_units(squares, unit))
 
-    def _of_samples(self, group: _Group, work: StepWork, number: int, fraction: float) -> Iterator[_Figures]:
+    def _of_samples(
+        self, group: _Group, work: StepWork, number: int, fraction: float, coarse: Coarse | None
+    ) -> Iterator[_Figures]:
         blocks = work.blocks[number]
         bound = group.bound(blocks.name, fraction)
-        parameters = dataclasses.replace(blocks.parameters, eb=bound, mode="abs", backend="auto")
+        parameters = with_coarse(blocks.parameters, coarse)
+        parameters = dataclasses.replace(parameters, eb=bound, mode="abs", backend="auto")
         for i, values in enumerate(work.ranges[number][:, 2].tolist()):
             found = self._sample(work, number, i)
             tried = tuning.try_bound(found, parameters, compared=group.wanted.kind == "psnr")
@@ -239,12 +265,12 @@ class _Search:
         self._caught = Caught()
         self._tried: list[_Tried] = []  # on whole blocks
 
-    def run(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
+    def run(self, trials: Mapping[int, _Trial], latest: _Tried | None) -> _Tried:
         """Returns what is chosen; the archives are then those of its bound (collective).
 
         Args:
             trials: how to try a fraction on samples (_SAMPLE) and on whole blocks (_WHOLE).
-            latest: the fraction of the previous step; None: there is none.
+            latest: what was chosen at the previous step; None: there is none.
 
         Raises:
             CuszError: a rank failed.
@@ -259,20 +285,21 @@ class _Search:
                 what, *numbers = self._ranks.first_numbers(np.array(told)).tolist()
                 if what not in trials:
                     break
-                self._try(trials[int(what)], numbers[0])
+                self._try(trials[int(what)], numbers[0], int(numbers[1]))
         if what == _FAILED:
             first = self._ranks.first_of(self._caught.error is not None)
             assert first is not None
             self._ranks.raise_of(first, self._caught.error, self._where, is_counted=True)
         return _Tried(*numbers)
 
-    def _sought(self, trials: Mapping[int, _Trial], latest: float | None) -> _Tried:
+    def _sought(self, trials: Mapping[int, _Trial], latest: _Tried | None) -> _Tried:
         """Searches, on rank 0, and returns what it chooses."""
 
-        def on(what: int) -> Callable[[float], tuple[float, float]]:
+        def on(what: int, coarse: int) -> Callable[[float], tuple[float, float]]:
             def together(fraction: float) -> tuple[float, float]:
-                self._ranks.first_numbers(np.array((what, *_UNKNOWN._replace(fraction=fraction)), np.float64))
-                found = self._try(trials[what], fraction)
+                told = _UNKNOWN._replace(fraction=fraction, coarse=coarse)
+                self._ranks.first_numbers(np.array((what, *told), np.float64))
+                found = self._try(trials[what], fraction, coarse)
                 if what == _WHOLE:
                     self._tried.append(found)
                 return found.psnr, found.ratio
@@ -282,18 +309,30 @@ class _Search:
         wanted, sizes = self._group.wanted, self._sizes
         smallest, largest = self._group.fractions()
         target = _target_of(wanted, sizes)
-        best = None
         if target is None or smallest >= largest or sizes.raw_bytes == 0:
-            on(_WHOLE)(largest)
-        else:
-            search = tuning.Search(target, wanted.kind == "psnr", largest, on(_SAMPLE), smallest)
-            first = min(max(latest, smallest), largest) if latest else search.estimate()
-            best = search.find(on(_WHOLE), first, wanted.eb_min == 0, _MAX_TRIALS)
-        if best is not None and best != self._tried[-1].fraction:
-            on(_WHOLE)(best)  # its archives have been replaced
-        return self._tried[-1]
+            on(_WHOLE, _AS_GIVEN)(largest)
+            return self._tried[-1]
 
-    def _try(self, trial: _Trial, fraction: float) -> _Tried:
+        def search_with(coarse: int) -> tuning.Search:
+            return tuning.Search(target, wanted.kind == "psnr", largest, on(_SAMPLE, coarse), smallest)
+
+        seeks_coarse, ratio_then = self._group.seeks_coarse, math.nan
+        near = min(max(latest.fraction, smallest), largest) if latest is not None and latest.fraction > 0 else None
+        if not seeks_coarse:
+            search, coarse = search_with(_AS_GIVEN), _AS_GIVEN
+            first = near or search.estimate()
+        elif latest is None or near is None or latest.coarse == _AS_GIVEN or latest.has_changed:
+            search, coarse, first = _most_compact(search_with, near)
+        else:
+            coarse, first, ratio_then = int(latest.coarse), near, latest.ratio_then
+            search = search_with(coarse)
+        best = search.find(on(_WHOLE, coarse), first, wanted.eb_min == 0, _MAX_TRIALS)
+        if best is not None and best != self._tried[-1].fraction:
+            on(_WHOLE, coarse)(best)  # its archives have been replaced
+        chosen = self._tried[-1]
+        return chosen._replace(ratio_then=chosen.ratio if math.isnan(ratio_then) else ratio_then)
+
+    def _try(self, trial: _Trial, fraction: float, coarse: int) -> _Tried:
         """Tries a fraction on all ranks' blocks; the result is on rank 0 (collective).
 
         Raises:
@@ -303,7 +342,7 @@ class _Search:
         with self._caught:
             if self._caught.error is None:
                 for number in self._group.numbers:
-                    for figures in trial(number, fraction):
+                    for figures in trial(number, fraction, _COARSE[coarse]):
                         summed[1:] += figures
         summed[0] = self._caught.error is not None
         failed, archive_bytes, squares = self._ranks.sums_on_first(summed).tolist()
@@ -317,14 +356,38 @@ class _Search:
             of_all = embedding.SumOfSquares()
             of_all.largest, of_all.scaled_sum = self._group.unit, squares
             psnr = of_all.psnr(*member.range, self._sizes.values) - _PSNR_MARGIN
-        return _Tried(fraction, psnr, ratio, archive_bytes)
+        return _Tried(fraction, coarse, math.nan, psnr, ratio, archive_bytes)
 
 
 class _RankFailed(Exception):
     """A rank has failed in a trial."""
 
 
-_UNKNOWN = _Tried(math.nan, math.nan, math.nan, math.nan)
+_UNKNOWN = _Tried(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
+
+
+def _most_compact(search_with: Callable[[int], tuning.Search], near: float | None) -> tuple[tuning.Search, int, float]:
+    """A search with the `coarse` that takes the fewest bytes of the samples at the PSNR: each in turn, for as long as
+    the ratio grows (as goal.cpp does for one field).
+
+    Args:
+        search_with: makes the search for an index into `_COARSE`.
+        near: about which fraction it may be; None: that is not known.
+
+    Returns:
+        The search, the index, and the fraction that it begins with.
+    """
+    search, coarse = search_with(0), 0
+    first = search.estimate(near)
+    ratio = search.ratio_at_psnr(first) if first > 0 else math.inf
+    for finer in range(1, _AS_GIVEN):
+        other = search_with(finer)
+        fraction = other.estimate(first)
+        its_ratio = other.ratio_at_psnr(fraction) if fraction > 0 else 0.0
+        if its_ratio <= ratio:
+            break
+        search, coarse, first, ratio = other, finer, fraction, its_ratio
+    return search, coarse, first
 
 
 def _in_units(squares: embedding.SumOfSquares, unit: float) -> float:
