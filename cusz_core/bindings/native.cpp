@@ -711,12 +711,14 @@ size_t max_archive_bytes(int32_t dtype, const nb::tuple& shape) {
     return max_archive_bytes_of(static_cast<cusz_dtype>(dtype), static_cast<int32_t>(i), extents);
 }
 
-// Wraps a Python function that tells what a bound gives: (PSNR, ratio).
+// What a Python function tells that a bound gives: (PSNR, ratio).
+cusz::Tried tried(const nb::object& outcome) {
+    const auto [psnr, ratio] = nb::cast<std::tuple<double, double>>(outcome);
+    return {psnr, ratio};
+}
+
 cusz::Trial trial_in_python(nb::callable call) {
-    return [call = std::move(call)](double eb) {
-        const auto [psnr, ratio] = nb::cast<std::tuple<double, double>>(call(eb));
-        return cusz::Tried{psnr, ratio};
-    };
+    return [call = std::move(call)](double eb) { return tried(call(eb)); };
 }
 
 // (number of CUDA devices, why there are none).
@@ -802,15 +804,26 @@ NB_MODULE(_native, m) {
             },
             nb::arg("target"), nb::arg("is_psnr"), nb::arg("largest"), nb::arg("on_sample"), nb::arg("smallest") = 0.0)
         .def("surplus", &cusz::Search::surplus, nb::lock_self())
-        .def("estimate", &cusz::Search::estimate, nb::arg("near") = nb::none(), nb::lock_self())
-        .def("ratio_at_psnr", &cusz::Search::ratio_at_psnr, nb::lock_self())
+        .def("estimate", nb::overload_cast<std::optional<double>>(&cusz::Search::estimate),
+             nb::arg("near") = nb::none(), nb::lock_self())
+        .def("estimate", nb::overload_cast<const std::vector<double>&, double, double>(&cusz::Search::estimate),
+             nb::lock_self())
+        .def(
+            "most_compact",
+            [](cusz::Search& self, nb::callable on_sample, std::size_t variants, double eb) {
+                const std::size_t variant =
+                    self.most_compact([on_sample = std::move(on_sample)](
+                                          std::size_t number, double bound) { return tried(on_sample(number, bound)); },
+                                      variants, eb);
+                return std::tuple(variant, eb);
+            },
+            nb::lock_self())
         .def(
             "find",
             [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t max_whole_trials) {
                 return self.find(trial_in_python(std::move(on_whole)), first, lossless, max_whole_trials);
             },
             nb::lock_self());
-    m.def("exact_bound", &cusz::exact_bound);
     m.def("rounded_bound", &cusz::rounded_bound);
 
     m.def("scratch_bytes", &scratch_bytes);

@@ -1,7 +1,7 @@
 """Types of the compiled module: the C API of cusz_core, for this package's own use."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from numpy.typing import NDArray
 
@@ -46,8 +46,13 @@ class Search:
         smallest: float = 0.0,
     ) -> None: ...
     def surplus(self, eb: float, /) -> float: ...
+    @overload
     def estimate(self, near: float | None = None) -> float: ...
-    def ratio_at_psnr(self, eb: float, /) -> float: ...
+    @overload
+    def estimate(self, values: list[float], lowest: float, highest: float, /) -> float: ...
+    def most_compact(
+        self, on_sample: Callable[[int, float], tuple[float, float]], variants: int, eb: float, /
+    ) -> tuple[int, float]: ...
     def find(
         self,
         on_whole: Callable[[float], tuple[float, float]],
@@ -57,7 +62,6 @@ class Search:
         /,
     ) -> float | None: ...
 
-def exact_bound(values: list[float], lowest: float, highest: float, /) -> float | None: ...
 def rounded_bound(eb: float, digits: int, up: bool, /) -> float: ...
 
 class DeviceMemory:

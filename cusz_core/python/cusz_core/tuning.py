@@ -492,13 +492,7 @@ def _searched_on(found: Sample, target: float, is_psnr: bool, parameters: Parame
 
     largest = _native.absolute_bound(1.0, lowest, highest) or abs(highest) or 1.0
     search = Search(target, is_psnr, largest, on_sample)
-    exact = _exact_bound(found) if is_psnr else None
-    if exact and lowest == highest:  # only an exact result gives a PSNR then
-        eb = exact if search.surplus(exact) >= 0 else 0.0
-    else:
-        eb = search.estimate()
-        if exact and exact > 0.97 * eb and search.surplus(exact) >= 0:
-            eb = exact
+    eb = search.estimate(_some_values(found), lowest, highest) if is_psnr else search.estimate()
     if search.surplus(eb) < 0:
         if not found.size:
             raise OutOfReachError(f"ratio is {target:g}, but the field is empty")
@@ -515,7 +509,9 @@ def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Paramete
     return TunedBound(**dataclasses.asdict(best), archive=None)
 
 
-def _exact_bound(found: Sample) -> float | None:
+def _some_values(found: Sample) -> list[float]:
+    """Some of a sample's values, all within the field's range."""
     values = found.x.reshape(-1)[:: max(1, found.x.size // _FEW)]
     inside = values[(values >= found.limits.min) & (values <= found.limits.max)]
-    return _native.exact_bound(inside.astype(np.float64).tolist(), found.limits.min, found.limits.max)
+    some: list[float] = inside.astype(np.float64).tolist()
+    return some

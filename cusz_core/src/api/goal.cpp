@@ -193,34 +193,6 @@ private:
          " (none larger than its value range is tried)");
 }
 
-// The bound that the search begins with, according to the sample.
-double first_bound(Search& search, const Goal& goal, const FieldSample& sample, const ValueRange& range) {
-    if (!goal.is_psnr) return search.estimate();
-    const double exact = exact_bound(some_values(sample, range), range.min, range.max).value_or(0);
-    if (range.min == range.max) return search.surplus(exact) >= 0 ? exact : 0; // only exactness gives a PSNR
-    const double estimate = search.estimate();
-    return exact > 0.97 * estimate && search.surplus(exact) >= 0 ? exact : estimate;
-}
-
-// Smooth fields take fewer bytes for a PSNR if coarser lattices, from which finer ones are interpolated, have smaller
-// bounds than those. Chooses these on the sample, and with them the bound; at first, all lattices have the same.
-template <class SearchWith>
-void choose_bounds(const SearchWith& search_with, Coding& coding, Search& search, double& eb) {
-    double ratio = search.ratio_at_psnr(eb);
-    for (std::uint32_t bounds = 1; bounds < std::size(v2::bounds_of_lattices); ++bounds) {
-        Coding other = coding;
-        other.bounds = bounds;
-        other.predictor = CUSZ_PREDICTOR_SPLINE; // Lorenzo has no lattices
-        Search own = search_with(other);
-        const double own_eb = own.estimate(eb), own_ratio = own_eb > 0 ? own.ratio_at_psnr(own_eb) : 0;
-        if (own_ratio <= ratio) return;
-        coding = other;
-        search = std::move(own);
-        eb = own_eb;
-        ratio = own_ratio;
-    }
-}
-
 } // namespace
 
 std::size_t write_for_goal(const Workers& workers, const Layout& layout, const Coding& asked, const Source& given,
@@ -258,15 +230,24 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
     };
     double largest = absolute_bound(1.0, range.min, range.max);
     if (largest == 0) largest = range.max != 0 ? std::abs(range.max) : 1.0;
-    const auto search_with = [&](const Coding& own) {
-        return Search(goal, largest, 0, [&, own](double eb) { return on_sample({on_cpu, own, range, goal}, eb); });
-    };
+    // Smooth fields take fewer bytes for a PSNR if coarser lattices, from which finer ones are interpolated, have
+    // smaller bounds than those; at first, all have the same.
     const bool chooses_bounds = goal.is_psnr && !coding.bounds && coding.predictor != CUSZ_PREDICTOR_LORENZO;
     if (chooses_bounds) sought.coding.bounds = 0;
-    Search search = search_with(sought.coding);
-    double first = first_bound(search, goal, sample, range);
-    if (chooses_bounds && first > 0 && std::isfinite(search.surplus(first)))
-        choose_bounds(search_with, sought.coding, search, first);
+    const auto with_bounds = [&](std::size_t bounds) {
+        Sought own = sought;
+        own.coding.bounds = static_cast<std::uint32_t>(bounds);
+        own.coding.predictor = CUSZ_PREDICTOR_SPLINE; // Lorenzo has no lattices
+        return own;
+    };
+    Search search(goal, largest, 0, [&](double eb) { return on_sample(sought, eb); });
+    double first = goal.is_psnr ? search.estimate(some_values(sample, range), range.min, range.max) : search.estimate();
+    if (chooses_bounds) {
+        const std::size_t bounds =
+            search.most_compact([&](std::size_t number, double eb) { return on_sample(with_bounds(number), eb); },
+                                std::size(v2::bounds_of_lattices), first);
+        if (bounds > 0) sought.coding = with_bounds(bounds).coding;
+    }
     if (sample.is_field) {
         if (search.surplus(first) < 0) out_of_reach(goal, search.on_sample());
         return write_archive(workers, layout, sought.with(first), given, archive);

@@ -24,6 +24,7 @@ const double narrow = std::log2(1.01);      // octaves: the largest distance bet
 // Limits for an evenly spaced field: the number of different values, and of steps over its range.
 constexpr std::size_t few_different = 1 << 12;
 constexpr double max_steps = 1e6;
+constexpr double about_as_large = 0.97; // a bound that keeps values exact may be that much smaller than another one
 
 double number(std::string_view text) {
     double value = text.find("e-") == std::string_view::npos ? infinity : 0; // beyond all numbers
@@ -66,6 +67,20 @@ double largest_position(const std::function<double(double)>& surplus, double sta
     return reached ? reached->first : low;
 }
 
+// A bound that keeps all of a field's few, evenly spaced values exact, if they are. values: some of them.
+std::optional<double> exact_bound(std::vector<double> values) {
+    for (double& value : values) value /= 2; // differences of halves do not overflow
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    if (values.size() < 2 || values.size() > few_different) return {};
+    const double half_range = values.back() - values.front();
+    double spacing = half_range;
+    for (std::size_t i = 1; i < values.size(); ++i) spacing = std::min(spacing, values[i] - values[i - 1]);
+    if (spacing * max_steps < half_range) return {};
+    const double exact = half_range / std::round(half_range / spacing);
+    return number(rounded(exact, 6));
+}
+
 } // namespace
 
 double Goal::surplus(const Tried& tried) const {
@@ -92,20 +107,6 @@ double rounded_bound(double eb, int digits, bool up) {
     std::array<char, 48> next{}; // (std::to_string would make the library export a table of digits)
     std::snprintf(next.data(), next.size(), "%lde%ld", mantissa + (up ? 1 : -1), unit);
     return number(next.data());
-}
-
-std::optional<double> exact_bound(std::vector<double> values, double lowest, double highest) {
-    if (lowest == highest) return highest != 0 ? std::abs(highest) / 2 : 1.0;
-    for (double& value : values) value /= 2; // differences of halves do not overflow
-    std::sort(values.begin(), values.end());
-    values.erase(std::unique(values.begin(), values.end()), values.end());
-    if (values.size() < 2 || values.size() > few_different) return {};
-    const double half_range = values.back() - values.front();
-    double spacing = half_range;
-    for (std::size_t i = 1; i < values.size(); ++i) spacing = std::min(spacing, values[i] - values[i - 1]);
-    if (spacing * max_steps < half_range) return {};
-    const double exact = half_range / std::round(half_range / spacing);
-    return number(rounded(exact, 6));
 }
 
 Search::Search(const Goal& goal, double largest, double smallest, Trial on_sample)
@@ -144,6 +145,31 @@ double Search::estimate(std::optional<double> near) {
     const double octaves = goal_.target / (20 * std::log10(2.0)) - std::log2(3.0) / 2; // if errors are uniform
     const double eb = bound(goal_on_sample(near ? position(*near) : -octaves, 0));
     return surplus(eb) >= 0 ? eb : 0;
+}
+
+double Search::estimate(const std::vector<double>& values, double lowest, double highest) {
+    if (lowest == highest) { // only exactness gives a PSNR
+        const double exact = highest != 0 ? std::abs(highest) / 2 : 1.0;
+        return surplus(exact) >= 0 ? exact : 0;
+    }
+    const double any = estimate(), exact = exact_bound(values).value_or(0);
+    return exact > about_as_large * any && surplus(exact) >= 0 ? exact : any;
+}
+
+std::size_t Search::most_compact(const std::function<Tried(std::size_t, double)>& on_sample, std::size_t variants,
+                                 double& eb) {
+    if (eb == 0 || !std::isfinite(surplus(eb))) return 0;
+    double ratio = ratio_at_psnr(eb);
+    for (std::size_t variant = 1; variant < variants; ++variant) {
+        Search own(goal_, largest_, smallest_,
+                   [on_sample, variant](double bound) { return on_sample(variant, bound); });
+        const double own_eb = own.estimate(eb), own_ratio = own_eb > 0 ? own.ratio_at_psnr(own_eb) : 0;
+        if (own_ratio <= ratio) return variant - 1;
+        *this = std::move(own);
+        eb = own_eb;
+        ratio = own_ratio;
+    }
+    return variants - 1;
 }
 
 double Search::ratio_at_psnr(double eb) {

@@ -34,10 +34,6 @@ struct Goal {
 // Rounds a bound to `digits` significant decimal digits: down, or with `up`, up. eb > 0.
 double rounded_bound(double eb, int digits, bool up);
 
-// For a field of few, evenly spaced values, such as integers: a bound that keeps them all exact, where smaller bounds
-// do not. values: some of the field's values, all within its range.
-std::optional<double> exact_bound(std::vector<double> values, double lowest, double highest);
-
 class Search {
 public:
     // on_sample: tells what a bound gives for a sample; called once per bound. smallest: 0 for 2^-60 of the largest.
@@ -49,8 +45,15 @@ public:
     // The bound according to the sample; 0 if no other gives the PSNR. near: about where it may be, if that is known.
     double estimate(std::optional<double> near = {});
 
-    // The ratio of the sample where its PSNR is just the goal; eb: a bound close to that.
-    double ratio_at_psnr(double eb);
+    // The same for a PSNR of a field of few, evenly spaced values, such as integers: there, one bound may keep them all
+    // exact, and smaller ones not. values: some of the field's values, all within its range.
+    double estimate(const std::vector<double>& values, double lowest, double highest);
+
+    // What else can be varied besides the bound, so that a PSNR takes fewer bytes: goes on with the first of the
+    // variants 0, 1, .., variants - 1 after which the ratio at the PSNR no longer grows. Variant 0 is what this search
+    // tries so far. eb: its bound according to the sample, and then that of the variant. Returns the variant.
+    std::size_t most_compact(const std::function<Tried(std::size_t variant, double eb)>& on_sample,
+                             std::size_t variants, double& eb);
 
     // Tries bounds on the whole data, beginning with `first`, and corrects what the sample says until the goal is
     // reached and not far surpassed; after `max_whole_trials`, a far surpassed goal will do. lossless: 0 may be tried
@@ -68,6 +71,7 @@ private:
     double bound(double position) const;
     double position(double eb) const;
     double goal_on_sample(double start, double correction);
+    double ratio_at_psnr(double eb);
 
     Goal goal_;
     double largest_, smallest_, low_, high_;

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -295,40 +296,35 @@ class _Search:
     def _sought(self, trials: Mapping[int, _Trial], latest: _Tried | None) -> _Tried:
         """Searches, on rank 0, and returns what it chooses."""
 
-        def on(what: int, coarse: int) -> Callable[[float], tuple[float, float]]:
-            def together(fraction: float) -> tuple[float, float]:
-                told = _UNKNOWN._replace(fraction=fraction, coarse=coarse)
-                self._ranks.first_numbers(np.array((what, *told), np.float64))
-                found = self._try(trials[what], fraction, coarse)
-                if what == _WHOLE:
-                    self._tried.append(found)
-                return found.psnr, found.ratio
-
-            return together
+        def together(what: int, coarse: int, fraction: float) -> tuple[float, float]:
+            told = _UNKNOWN._replace(fraction=fraction, coarse=coarse)
+            self._ranks.first_numbers(np.array((what, *told), np.float64))
+            found = self._try(trials[what], fraction, coarse)
+            if what == _WHOLE:
+                self._tried.append(found)
+            return found.psnr, found.ratio
 
         wanted, sizes = self._group.wanted, self._sizes
         smallest, largest = self._group.fractions()
         target = _target_of(wanted, sizes)
         if target is None or smallest >= largest or sizes.raw_bytes == 0:
-            on(_WHOLE, _AS_GIVEN)(largest)
+            together(_WHOLE, _AS_GIVEN, largest)
             return self._tried[-1]
 
-        def search_with(coarse: int) -> tuning.Search:
-            return tuning.Search(target, wanted.kind == "psnr", largest, on(_SAMPLE, coarse), smallest)
-
-        seeks_coarse, ratio_then = self._group.seeks_coarse, math.nan
         near = min(max(latest.fraction, smallest), largest) if latest is not None and latest.fraction > 0 else None
-        if not seeks_coarse:
-            search, coarse = search_with(_AS_GIVEN), _AS_GIVEN
-            first = near or search.estimate()
-        elif latest is None or near is None or latest.coarse == _AS_GIVEN or latest.has_changed:
-            search, coarse, first = _most_compact(search_with, near)
-        else:
-            coarse, first, ratio_then = int(latest.coarse), near, latest.ratio_then
-            search = search_with(coarse)
-        best = search.find(on(_WHOLE, coarse), first, wanted.eb_min == 0, _MAX_TRIALS)
+        seeks_coarse, coarse, ratio_then = self._group.seeks_coarse, _AS_GIVEN, math.nan
+        if seeks_coarse:
+            coarse = 0
+            if latest is not None and near and latest.coarse != _AS_GIVEN and not latest.has_changed:
+                seeks_coarse, coarse, ratio_then = False, int(latest.coarse), latest.ratio_then
+        on_sample, on_whole = partial(together, _SAMPLE), partial(together, _WHOLE)
+        search = tuning.Search(target, wanted.kind == "psnr", largest, partial(on_sample, coarse), smallest)
+        first = search.estimate(near) if seeks_coarse or near is None else near
+        if seeks_coarse:
+            coarse, first = search.most_compact(on_sample, _AS_GIVEN, first)
+        best = search.find(partial(on_whole, coarse), first, wanted.eb_min == 0, _MAX_TRIALS)
         if best is not None and best != self._tried[-1].fraction:
-            on(_WHOLE, coarse)(best)  # its archives have been replaced
+            on_whole(coarse, best)  # its archives have been replaced
         chosen = self._tried[-1]
         return chosen._replace(ratio_then=chosen.ratio if math.isnan(ratio_then) else ratio_then)
 
@@ -364,30 +360,6 @@ class _RankFailed(Exception):
 
 
 _UNKNOWN = _Tried(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
-
-
-def _most_compact(search_with: Callable[[int], tuning.Search], near: float | None) -> tuple[tuning.Search, int, float]:
-    """A search with the `coarse` that takes the fewest bytes of the samples at the PSNR: each in turn, for as long as
-    the ratio grows (as goal.cpp does for one field).
-
-    Args:
-        search_with: makes the search for an index into `_COARSE`.
-        near: about which fraction it may be; None: that is not known.
-
-    Returns:
-        The search, the index, and the fraction that it begins with.
-    """
-    search, coarse = search_with(0), 0
-    first = search.estimate(near)
-    ratio = search.ratio_at_psnr(first) if first > 0 else math.inf
-    for finer in range(1, _AS_GIVEN):
-        other = search_with(finer)
-        fraction = other.estimate(first)
-        its_ratio = other.ratio_at_psnr(fraction) if fraction > 0 else 0.0
-        if its_ratio <= ratio:
-            break
-        search, coarse, first, ratio = other, finer, fraction, its_ratio
-    return search, coarse, first
 
 
 def _in_units(squares: embedding.SumOfSquares, unit: float) -> float:
