@@ -46,6 +46,17 @@ template <bool one_more>
 
 typedef std::int8_t SignedBytes __attribute__((vector_size(ByteLanes::n)));
 
+// Which of a group's symbols, or codes in their place, are of special values; a bit for each.
+[[gnu::always_inline]] inline std::uint64_t special_symbols(const std::uint8_t* symbol, std::uint32_t n) {
+    using L = ByteLanes;
+    std::uint64_t special = 0;
+    for (std::uint32_t x = 0; x < max_group_points; x += L::n)
+        special |=
+            L::highest_bits(reinterpret_cast<L::Bytes>(L::load(symbol + x) == static_cast<std::uint8_t>(v2::special)))
+            << x;
+    return special & (~std::uint64_t{0} >> (max_group_points - n));
+}
+
 // A code as tile.direct has it.
 inline std::uint8_t direct_of(std::int32_t code) {
     return static_cast<std::uint8_t>(std::clamp(code, -64, 64) + static_cast<std::int32_t>(v2::zero_symbol));

@@ -69,7 +69,7 @@ inline std::uint64_t large_symbols(const std::uint8_t* symbol, std::uint32_t n) 
     return large & (~std::uint64_t{0} >> (max_group_points - n));
 }
 
-// Reads what a symbol from the escape on stands for. Returns the code; a missing value is listed instead, and has 0.
+// Reads what an escape stands for, or a verbatim value. Returns the code; a verbatim value is listed instead, and has 0.
 template <class T>
 [[gnu::noinline]] std::int32_t read_escape(SplineTile<T>& tile, std::uint32_t phase, const TileForm::Group& group,
                                            std::uint32_t j, std::uint8_t symbol, typename Traits<T>::Bits special,
@@ -79,13 +79,10 @@ template <class T>
         constexpr std::int32_t sign = 1 << (v2::escape_bits - 1);
         return (static_cast<std::int32_t>(extra.take(v2::escape_bits)) ^ sign) - sign;
     }
-    Bits bits = special;
-    if (symbol == v2::verbatim) {
-        std::uint64_t words = extra.take(32);
-        if constexpr (sizeof(T) == 8) words |= extra.take(32) << 32;
-        bits = static_cast<Bits>(words);
-        if (bits == special) corrupt_unit("a special value that is stored verbatim");
-    }
+    std::uint64_t words = extra.take(32);
+    if constexpr (sizeof(T) == 8) words |= extra.take(32) << 32;
+    const auto bits = static_cast<Bits>(words);
+    if (bits == special) corrupt_unit("a special value that is stored verbatim");
     const PointsOfGroup points(*tile.form, phase, group);
     tile.others[phase - 1].push_back({points.value(j), points.byte(j), 0, bits});
     tile.has_missing = true;
@@ -115,7 +112,7 @@ inline void limit_codes(const std::int32_t* code, std::uint32_t n, std::uint8_t*
 
 // Finds the codes of a phase with large symbols, whose extra bits it reads. In `direct_in_order`, symbols of codes become
 // limited codes. is_dense: many are large, so all codes of the phase go to `code`; otherwise those that are not limited
-// codes are listed, as missing values always are.
+// codes are listed, as verbatim values always are. Special values have the code 0.
 template <class T>
 [[gnu::noinline]] void read_large(SplineTile<T>& tile, std::uint32_t phase, bool is_dense,
                                   typename Traits<T>::Bits special, ExtraBitsReader& extra_of_unit) {
@@ -129,9 +126,15 @@ template <class T>
         if (is_dense)
             for (std::uint32_t x = 0; x < max_group_points; x += L::n)
                 L::store(codes + x, widened_bytes<float>(direct + x) - static_cast<std::int32_t>(v2::zero_symbol));
-        std::uint64_t missing = 0;
-        const std::uint64_t large = large_symbols(direct, group.n);
-        if (large == 0) continue;
+        std::uint64_t missing = special_symbols(direct, group.n);
+        const std::uint64_t large = large_symbols(direct, group.n) & ~missing;
+        if (missing != 0) {
+            tile.has_missing = true;
+            for (std::uint64_t left = missing; is_dense && left != 0; left &= left - 1)
+                codes[std::countr_zero(left)] = 0;
+        } else if (large == 0) {
+            continue;
+        }
         for (std::uint64_t left = large; left != 0; left &= left - 1) {
             const auto j = static_cast<std::uint32_t>(std::countr_zero(left));
             const std::uint8_t symbol = direct[j];
@@ -219,7 +222,7 @@ void end_phase(UnitTileReading<T>& of, std::uint32_t phase, typename Traits<T>::
     }
     const std::uint8_t* symbol = tile.symbol_in_order;
     std::uint32_t next_flag = 0;
-    std::uint32_t n_large = 0;
+    std::uint32_t n_large = 0, n_special = 0;
     for (const TileForm::Group& group : form.groups[phase - 1]) {
         std::uint8_t* const direct = tile.direct_in_order + group.first;
         if (group.has_flag && tile.flag[next_flag++] == 0) {
@@ -227,21 +230,28 @@ void end_phase(UnitTileReading<T>& of, std::uint32_t phase, typename Traits<T>::
             continue;
         }
         for (std::uint32_t x = 0; x < max_group_points; x += L::n) L::store(direct + x, L::load(symbol + x));
-        n_large += static_cast<std::uint32_t>(std::popcount(large_symbols(symbol, group.n)));
+        if (const std::uint64_t large = large_symbols(symbol, group.n); large != 0) {
+            n_large += static_cast<std::uint32_t>(std::popcount(large));
+            n_special += static_cast<std::uint32_t>(std::popcount(special_symbols(symbol, group.n)));
+        }
         symbol += group.n;
     }
-    if (n_large > 0) read_large(tile, phase, n_large > form.n_points[phase - 1] / 16, special, of.unit->extra);
+    if (n_large > 0)
+        read_large(tile, phase, n_large - n_special > form.n_points[phase - 1] / 16, special, of.unit->extra);
     copy_phase<false>(form, phase, tile.direct, tile.direct_in_order);
     for_classes_of(form, phase, [&](std::uint32_t c) { find_magnitudes(tile, c); });
 }
 
 // Codes of as many points as there are lanes, from bytes and from `code`.
 template <class T>
-[[gnu::always_inline]] inline auto codes_at(const std::uint8_t* direct) {
-    return widened_bytes<T>(direct) - static_cast<std::int32_t>(v2::zero_symbol);
+[[gnu::always_inline]] inline auto codes_at(const std::uint8_t* direct, bool has_missing) {
+    typename Lanes<T>::Codes symbols = widened_bytes<T>(direct);
+    constexpr auto zero = static_cast<std::int32_t>(v2::zero_symbol);
+    if (has_missing) symbols = symbols == static_cast<std::int8_t>(v2::special) ? zero : symbols;
+    return symbols - zero;
 }
 template <class T>
-[[gnu::always_inline]] inline auto codes_at(const std::int32_t* code) {
+[[gnu::always_inline]] inline auto codes_at(const std::int32_t* code, bool) {
     return Lanes<T>::template load<typename Lanes<T>::Codes>(code);
 }
 
@@ -255,17 +265,18 @@ template <class T, class Code>
     HalfBox box;
     std::ranges::copy(rows.n, box.end.begin());
     const auto add = [&](auto whole_vectors) {
-        for_rows_in(box, rows_of(codes, *tile.form), rows_of(tile.value, rows),
-                    [n = rows.n[0], step = q.step, whole_vectors](const Code* code, T* value) {
-                        for (std::uint32_t x = 0; x < n; x += L::n) {
-                            const auto p = L::template load<Values>(value + x);
-                            Values sum = p + __builtin_convertvector(codes_at<T>(code + x), Values) * step;
-                            const std::uint32_t left = n - x;
-                            if (!whole_vectors && left < L::n)
-                                sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
-                            L::store(value + x, sum);
-                        }
-                    });
+        for_rows_in(
+            box, rows_of(codes, *tile.form), rows_of(tile.value, rows),
+            [n = rows.n[0], step = q.step, has_missing = tile.has_missing, whole_vectors](const Code* code, T* value) {
+                for (std::uint32_t x = 0; x < n; x += L::n) {
+                    const auto p = L::template load<Values>(value + x);
+                    Values sum = p + __builtin_convertvector(codes_at<T>(code + x, has_missing), Values) * step;
+                    const std::uint32_t left = n - x;
+                    if (!whole_vectors && left < L::n)
+                        sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
+                    L::store(value + x, sum);
+                }
+            });
     };
     rows.n[0] % L::n == 0 ? add(std::true_type{}) : add(std::false_type{});
 }
@@ -298,15 +309,13 @@ void find_values(const PyramidCoder<T>& coder, std::size_t i, SplineTile<T>& til
         results.clear();
         for (const auto& other : others) {
             const T p = tile.value[other.value], stored = std::bit_cast<T>(other.bits);
-            T result = p; // of special values, and those that are not finite
-            if (other.code != 0) {
+            T result = p; // of values that are not finite
+            if (other.code != 0)
                 result = p + static_cast<T>(other.code) * q.step;
-            } else if (other.bits != q.special) {
-                if (std::abs(stored) <= std::numeric_limits<T>::max())
-                    result = stored;
-                else
-                    patches.push_back({point_of(coder.pyramid, i, tile, other.byte), other.bits});
-            }
+            else if (std::abs(stored) <= std::numeric_limits<T>::max())
+                result = stored;
+            else
+                patches.push_back({point_of(coder.pyramid, i, tile, other.byte), other.bits});
             results.push_back(result);
         }
         for_classes_of(*tile.form, phase, [&](std::uint32_t c) {

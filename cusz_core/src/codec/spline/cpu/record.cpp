@@ -36,7 +36,7 @@ void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
         const std::uint32_t first = run.row * v2::n_places;
         std::uint8_t places = 0;
         for (std::uint32_t x = 0; x < run.n; ++x) places |= of[x];
-        if (places >= v2::n_ordinary_places || run.n <= few) {
+        if (run.n <= few) {
             for (std::uint32_t x = 0; x < run.n; ++x) {
                 const std::uint32_t c = first + of[x];
                 if (of[x] >= v2::n_ordinary_places && what[x] >= v2::special) {
@@ -48,23 +48,32 @@ void UnitRecord::count(std::uint64_t weight, v2::Counts& counts) const {
             }
             continue;
         }
-        // Numbers and sizes by place, in one word each: the sizes of a run add up to less than 2^40. Neighbours often
-        // have the same place, so they are added to different words.
-        constexpr std::uint32_t n_sums = 4;
-        std::array<std::uint64_t, v2::n_ordinary_places> sums[n_sums]{};
-        const auto add = [&](std::uint32_t x, std::uint32_t to) {
-            sums[to][of[x]] += (std::uint64_t{1} << 40) + size[what[x]];
+        // Numbers and sizes by place, in one word each: the sizes of a run add up to less than 2^40. Missing values at
+        // places that are not ordinary come behind. Neighbours often have the same place, so they are added to
+        // different words.
+        constexpr std::uint32_t n_sums = 4, n_others = v2::n_places - v2::n_ordinary_places;
+        std::array<std::uint64_t, v2::n_places + 2 * n_others> sums[n_sums]{};
+        const auto add_all = [&](auto all_ordinary) {
+            const auto add = [&](std::uint32_t x, std::uint32_t to) {
+                std::uint32_t at = of[x];
+                if (!all_ordinary && at >= v2::n_ordinary_places && what[x] >= v2::special)
+                    at = v2::n_places + 2 * (at - v2::n_ordinary_places) + what[x] - v2::special;
+                sums[to][at] += (std::uint64_t{1} << 40) + size[what[x]];
+            };
+            std::uint32_t x = 0;
+            for (; x + n_sums <= run.n; x += n_sums)
+                for (std::uint32_t to = 0; to < n_sums; ++to) add(x + to, to);
+            for (; x < run.n; ++x) add(x, 0);
         };
-        std::uint32_t x = 0;
-        for (; x + n_sums <= run.n; x += n_sums)
-            for (std::uint32_t to = 0; to < n_sums; ++to) add(x + to, to);
-        for (; x < run.n; ++x) add(x, 0);
-        for (std::uint32_t place = 0; place < v2::n_ordinary_places; ++place) {
-            std::uint64_t sum = 0;
-            for (const auto& of_sum : sums) sum += of_sum[place];
+        places < v2::n_ordinary_places ? add_all(std::true_type{}) : add_all(std::false_type{});
+        const auto sum_at = [&](std::uint32_t at) { return sums[0][at] + sums[1][at] + sums[2][at] + sums[3][at]; };
+        for (std::uint32_t place = 0; place < v2::n_places; ++place) {
+            const std::uint64_t sum = sum_at(place);
             counts.n[first + place] += weight * (sum >> 40);
             counts.size[first + place] += weight * (sum & ((std::uint64_t{1} << 40) - 1));
         }
+        for (std::uint32_t j = 0; j < 2 * n_others; ++j)
+            counts.missing[first + v2::n_ordinary_places + j / 2][j % 2] += weight * (sum_at(v2::n_places + j) >> 40);
     }
 }
 

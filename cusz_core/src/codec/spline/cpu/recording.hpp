@@ -40,7 +40,8 @@ struct FieldClass {
     }
 };
 
-// Quantises, one by one, the values of a row that have a bit in `others`. from, value, byte: for bit 0.
+// Quantises, one by one, the values of a row that have a bit in `others`, none of which is special. from, value, byte:
+// for bit 0.
 template <class T>
 [[gnu::noinline]] void quantise_others(const Quantiser<T>& q, SplineTile<T>& tile, const T* from, std::size_t apart,
                                        std::uint32_t others, T* value, std::size_t byte) {
@@ -48,20 +49,15 @@ template <class T>
         const auto lane = static_cast<std::size_t>(std::countr_zero(others));
         const T d = from[lane * apart];
         std::uint8_t& direct = tile.direct[byte + lane];
-        if (bits_of(d) == q.special) {
-            direct = v2::special;
-            tile.has_missing = true;
-        } else {
-            const CodedValue<T> result = quantise_value(d, value[lane], q);
-            value[lane] = result.value;
-            direct = direct_of(result.code);
-            tile.code[byte + lane] = result.code;
-            if (!result.verbatim) continue;
-            direct = v2::verbatim;
-            tile.code[byte + lane] = static_cast<std::int32_t>(tile.verbatim.size());
-            tile.verbatim.push_back(bits_of(d));
-            tile.has_missing = true;
-        }
+        const CodedValue<T> result = quantise_value(d, value[lane], q);
+        value[lane] = result.value;
+        direct = direct_of(result.code);
+        tile.code[byte + lane] = result.code;
+        if (!result.verbatim) continue;
+        direct = v2::verbatim;
+        tile.code[byte + lane] = static_cast<std::int32_t>(tile.verbatim.size());
+        tile.verbatim.push_back(bits_of(d));
+        tile.has_missing = true;
     }
 }
 
@@ -115,12 +111,24 @@ template <std::size_t known_step, class T>
                     constexpr T bias = Traits<T>::rounder;
                     const Ints direct =
                         reinterpret_cast<Ints>(limited + bias) - static_cast<Int>(bits_of(bias) - zero_symbol);
-                    L::store(directs + byte + x, L::narrowed(direct));
+                    const auto symbols = L::narrowed(direct);
+                    L::store(directs + byte + x, symbols);
                     if (L::bits(L::absolute(code + T(0.5)) > T(32)) != 0) [[unlikely]]
                         L::store(codes + byte + x, __builtin_convertvector(code, typename L::Codes));
-                    const std::uint32_t all = left < L::n ? (1u << left) - 1 : (1u << L::n) - 1,
-                                        others = ~L::bits(fine) & all;
-                    if (others != 0) [[unlikely]]
+                    const std::uint32_t all = left < L::n ? (1u << left) - 1 : (1u << L::n) - 1;
+                    std::uint32_t others = ~L::bits(fine) & all;
+                    if (others == 0) [[likely]]
+                        continue;
+                    Ints is_special = reinterpret_cast<Ints>(v) == special;
+                    if (left < L::n) is_special &= L::counted() < static_cast<Int>(left);
+                    if (const std::uint32_t specials = L::bits(is_special); specials != 0) {
+                        const auto here = __builtin_convertvector(is_special, typename L::Narrow);
+                        L::store(directs + byte + x,
+                                 (symbols & ~here) | (here & static_cast<std::uint8_t>(v2::special)));
+                        tile.has_missing = true;
+                        others &= ~specials;
+                    }
+                    if (others != 0)
                         quantise_others(q, tile, d + 2 * step * x, 2 * step, others, value + x,
                                         c * form.n_bytes + byte + x);
                 }
@@ -150,7 +158,7 @@ template <std::uint32_t length>
 }
 
 // Finds the symbols of a group's values that have a bit in `large`, in coding order, and lists what their extra bits
-// are made of.
+// are made of. None of them is special.
 template <class T>
 [[gnu::noinline]] void list_large(const SplineTile<T>& tile, const TileForm::Group& group, std::uint32_t phase,
                                   std::uint64_t large, std::uint8_t* symbol, UnitRecord& record) {
@@ -168,12 +176,10 @@ template <class T>
     for (; large != 0; large &= large - 1) {
         const auto j = static_cast<std::uint32_t>(std::countr_zero(large));
         const std::int32_t code = codes[j];
-        if (symbol[j] < v2::special || symbol[j] > v2::verbatim) [[likely]] {
+        if (symbol[j] != v2::verbatim) [[likely]] {
             symbol[j] = static_cast<std::uint8_t>(v2::symbol_of(code));
             bits += v2::meanings[symbol[j]].extra_bits;
             extra[n++] = static_cast<std::uint32_t>(code);
-        } else if (symbol[j] == v2::special) {
-            ++record.n_special;
         } else {
             ++record.n_verbatim;
             const std::uint64_t value = tile.verbatim[static_cast<std::size_t>(code)];
@@ -217,7 +223,12 @@ bool record_phase(SplineTile<T>& tile, std::uint32_t phase, std::uint32_t row, U
             L::store(context + x, L::load(places + x));
             L::store(symbol + x, L::load(direct + x));
         }
-        if ((large & all) != 0) list_large(tile, group, phase, large & all, symbol, record);
+        if ((large & all) != 0) {
+            const std::uint64_t special = special_symbols(direct, group.n);
+            record.n_special += static_cast<std::uint64_t>(std::popcount(special));
+            large &= all & ~special;
+            if (large != 0) list_large(tile, group, phase, large, symbol, record);
+        }
         context += group.n;
         symbol += group.n;
     }

@@ -103,7 +103,15 @@ template <class T>
     std::uint8_t marks[max_tile_values + 2 * lane_room];
     const std::uint8_t* const even = of.c == 0 ? tile.coarse + of.byte : tile.of_class(tile.magnitude, of.c) + of.byte;
     interleave_marks(even, tile.of_class(tile.magnitude, of.c | 1) + of.byte, n_even, marks);
-    for (std::uint32_t x = 0; x < 2 * n_even; ++x)
+    using L = Lanes<T>;
+    constexpr auto mark = static_cast<std::int8_t>(special_mark);
+    std::uint32_t x = 0;
+    for (; x + L::n <= 2 * n_even; x += L::n) {
+        const auto is_special = __builtin_convertvector(widened_bytes<T>(marks + x) == mark, typename L::Ints);
+        const auto v = L::template load<typename L::Ints>(line + x);
+        L::store(line + x, is_special ? static_cast<typename L::Int>(special) : v);
+    }
+    for (; x < 2 * n_even; ++x)
         if (marks[x] == special_mark) line[x] = std::bit_cast<T>(special);
 }
 

@@ -123,8 +123,8 @@ struct SplineTile {
     // Values that are not decoded from `direct` or `code`, in coding order; by phase - 1.
     struct Other {
         std::uint32_t value, byte; // where
-        std::int32_t code;         // 0: the value is missing
-        Bits bits;                 // of a missing value
+        std::int32_t code;         // 0: the value is verbatim
+        Bits bits;                 // of a verbatim value
     };
     std::array<std::vector<Other>, 3> others;
     std::vector<T> results; // of the others of a phase

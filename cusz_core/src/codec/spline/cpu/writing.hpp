@@ -95,7 +95,9 @@ UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::sp
             typedef std::uint16_t Entries __attribute__((vector_size(2 * L::n)));
             const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(of, Entries);
             std::memcpy(to + x, &entries, sizeof entries);
-            std::uint64_t others = L::highest_bits(reinterpret_cast<Bytes>(size > reaches[place]));
+            const Bytes beyond = reinterpret_cast<Bytes>(size > reaches[place]),
+                        special = reinterpret_cast<Bytes>(of == static_cast<std::uint8_t>(v2::special));
+            std::uint64_t others = L::highest_bits(beyond & ~special);
             if (run.n - x < L::n) others &= (std::uint64_t{1} << (run.n - x)) - 1;
             for (; others != 0; others &= others - 1) {
                 const std::uint32_t j = x + static_cast<std::uint32_t>(std::countr_zero(others));
