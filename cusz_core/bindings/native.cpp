@@ -804,10 +804,8 @@ NB_MODULE(_native, m) {
             },
             nb::arg("target"), nb::arg("is_psnr"), nb::arg("largest"), nb::arg("on_sample"), nb::arg("smallest") = 0.0)
         .def("surplus", &cusz::Search::surplus, nb::lock_self())
-        .def("estimate", nb::overload_cast<std::optional<double>>(&cusz::Search::estimate),
-             nb::arg("near") = nb::none(), nb::lock_self())
-        .def("estimate", nb::overload_cast<const std::vector<double>&, double, double>(&cusz::Search::estimate),
-             nb::lock_self())
+        .def("estimate", &cusz::Search::estimate, nb::arg("near") = nb::none(), nb::lock_self())
+        .def("estimate_or", &cusz::Search::estimate_or, nb::arg().none(), nb::arg(), nb::lock_self())
         .def(
             "most_compact",
             [](cusz::Search& self, nb::callable on_sample, std::size_t variants, double eb) {
@@ -824,6 +822,7 @@ NB_MODULE(_native, m) {
                 return self.find(trial_in_python(std::move(on_whole)), first, lossless, max_whole_trials);
             },
             nb::lock_self());
+    m.def("exact_bound", &cusz::exact_bound);
     m.def("rounded_bound", &cusz::rounded_bound);
 
     m.def("scratch_bytes", &scratch_bytes);

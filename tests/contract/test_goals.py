@@ -33,6 +33,17 @@ def test_smooth_fields_take_fewer_bytes_for_a_psnr_than_with_one_bound(predictor
     assert cusz.inspect(archive).predictor == "spline"
 
 
+@pytest.mark.parametrize("psnr", [60, 85])
+def test_evenly_spaced_values_are_exact_where_that_takes_fewer_bytes(psnr, dtype):
+    """Lorenzo keeps measurements in tenths exact with a bound of half a tenth, interpolation only with smaller ones."""
+    x = (np.random.default_rng(1).gamma(0.2, 40, (200, 300)).round(1) + 0.0).astype(dtype)
+    archive = cusz.compress(x, psnr, "psnr")
+    assert len(archive) < 0.95 * len(cusz.compress(x, psnr, "psnr", predictor="spline"))
+    if psnr == 85:
+        assert cusz.inspect(archive).predictor == "lorenzo"
+        assert cusz.verify(x, archive).max_error < 1e-4
+
+
 def test_rough_fields_take_no_more_bytes_for_a_psnr_than_with_one_bound():
     x = np.random.default_rng(5).normal(size=(40, 50, 60)).astype(F32)
     plain = cusz.tuning.find_bound(x, psnr=60)

@@ -492,7 +492,7 @@ def _searched_on(found: Sample, target: float, is_psnr: bool, parameters: Parame
 
     largest = _native.absolute_bound(1.0, lowest, highest) or abs(highest) or 1.0
     search = Search(target, is_psnr, largest, on_sample)
-    eb = search.estimate(_some_values(found), lowest, highest) if is_psnr else search.estimate()
+    eb = search.estimate_or(_exact_bound(found), lowest == highest) if is_psnr else search.estimate()
     if search.surplus(eb) < 0:
         if not found.size:
             raise OutOfReachError(f"ratio is {target:g}, but the field is empty")
@@ -509,9 +509,7 @@ def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Paramete
     return TunedBound(**dataclasses.asdict(best), archive=None)
 
 
-def _some_values(found: Sample) -> list[float]:
-    """Some of a sample's values, all within the field's range."""
+def _exact_bound(found: Sample) -> float | None:
     values = found.x.reshape(-1)[:: max(1, found.x.size // _FEW)]
     inside = values[(values >= found.limits.min) & (values <= found.limits.max)]
-    some: list[float] = inside.astype(np.float64).tolist()
-    return some
+    return _native.exact_bound(inside.astype(np.float64).tolist(), found.limits.min, found.limits.max)

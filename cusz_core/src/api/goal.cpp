@@ -7,7 +7,9 @@
 #include <limits>
 #include <locale>
 #include <map>
+#include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "archive/v2/frame.hpp"
@@ -197,7 +199,7 @@ private:
 
 std::size_t write_for_goal(const Workers& workers, const Layout& layout, const Coding& asked, const Source& given,
                            const Target& archive) {
-    const Goal goal{.target = asked.eb, .is_psnr = asked.mode == CUSZ_PSNR, .within_db = 0.2};
+    const Goal goal{.target = asked.eb, .is_psnr = asked.mode == CUSZ_PSNR, .within_db = 0.05};
     if (!(goal.target > (goal.is_psnr ? 0 : 1)))
         fail(CUSZ_ERROR_PARAMETER, goal.is_psnr ? "psnr" : "ratio", " is ", goal.target, "; legal: above ",
              goal.is_psnr ? "0 (decibels)" : "1");
@@ -241,8 +243,21 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
         return own;
     };
     Search search(goal, largest, 0, [&](double eb) { return on_sample(sought, eb); });
-    double first = goal.is_psnr ? search.estimate(some_values(sample, range), range.min, range.max) : search.estimate();
-    if (chooses_bounds) {
+    const std::optional<double> exact =
+        goal.is_psnr ? exact_bound(some_values(sample, range), range.min, range.max) : std::nullopt;
+    double first = goal.is_psnr ? search.estimate_or(exact, range.min == range.max) : search.estimate();
+    if (exact && coding.predictor == CUSZ_PREDICTOR_AUTO) {
+        // Lorenzo keeps evenly spaced values exact with larger bounds than interpolation does.
+        Sought lorenzo = sought;
+        lorenzo.coding.predictor = CUSZ_PREDICTOR_LORENZO;
+        Search own(goal, largest, 0, [&on_sample, lorenzo](double eb) { return on_sample(lorenzo, eb); });
+        if (own.surplus(*exact) >= 0 && (first == 0 || own.ratio(*exact) > search.ratio(first))) {
+            sought.coding = lorenzo.coding;
+            search = std::move(own);
+            first = *exact;
+        }
+    }
+    if (chooses_bounds && first != exact) {
         const std::size_t bounds =
             search.most_compact([&](std::size_t number, double eb) { return on_sample(with_bounds(number), eb); },
                                 std::size(v2::bounds_of_lattices), first);

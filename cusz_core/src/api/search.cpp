@@ -67,20 +67,6 @@ double largest_position(const std::function<double(double)>& surplus, double sta
     return reached ? reached->first : low;
 }
 
-// A bound that keeps all of a field's few, evenly spaced values exact, if they are. values: some of them.
-std::optional<double> exact_bound(std::vector<double> values) {
-    for (double& value : values) value /= 2; // differences of halves do not overflow
-    std::sort(values.begin(), values.end());
-    values.erase(std::unique(values.begin(), values.end()), values.end());
-    if (values.size() < 2 || values.size() > few_different) return {};
-    const double half_range = values.back() - values.front();
-    double spacing = half_range;
-    for (std::size_t i = 1; i < values.size(); ++i) spacing = std::min(spacing, values[i] - values[i - 1]);
-    if (spacing * max_steps < half_range) return {};
-    const double exact = half_range / std::round(half_range / spacing);
-    return number(rounded(exact, 6));
-}
-
 } // namespace
 
 double Goal::surplus(const Tried& tried) const {
@@ -109,6 +95,20 @@ double rounded_bound(double eb, int digits, bool up) {
     return number(next.data());
 }
 
+std::optional<double> exact_bound(std::vector<double> values, double lowest, double highest) {
+    if (lowest == highest) return highest != 0 ? std::abs(highest) / 2 : 1.0;
+    for (double& value : values) value /= 2; // differences of halves do not overflow
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    if (values.size() < 2 || values.size() > few_different) return {};
+    const double half_range = values.back() - values.front();
+    double spacing = half_range;
+    for (std::size_t i = 1; i < values.size(); ++i) spacing = std::min(spacing, values[i] - values[i - 1]);
+    if (spacing * max_steps < half_range) return {};
+    const double exact = half_range / std::round(half_range / spacing);
+    return number(rounded(exact, 6));
+}
+
 Search::Search(const Goal& goal, double largest, double smallest, Trial on_sample)
     : goal_(goal), largest_(largest), smallest_(smallest), try_sample_(std::move(on_sample)) {
     const double octaves = smallest > 0 ? std::log2(largest / smallest) : max_octaves;
@@ -135,6 +135,11 @@ double Search::surplus(double eb) {
     return goal_.surplus(found->second);
 }
 
+double Search::ratio(double eb) {
+    surplus(eb);
+    return on_sample_.at(eb).ratio;
+}
+
 double Search::goal_on_sample(double start, double correction) {
     return largest_position([&](double position) { return surplus(bound(position)) + correction; }, start,
                             goal_.slope(), low_, high_);
@@ -147,13 +152,12 @@ double Search::estimate(std::optional<double> near) {
     return surplus(eb) >= 0 ? eb : 0;
 }
 
-double Search::estimate(const std::vector<double>& values, double lowest, double highest) {
-    if (lowest == highest) { // only exactness gives a PSNR
-        const double exact = highest != 0 ? std::abs(highest) / 2 : 1.0;
-        return surplus(exact) >= 0 ? exact : 0;
-    }
-    const double any = estimate(), exact = exact_bound(values).value_or(0);
-    return exact > about_as_large * any && surplus(exact) >= 0 ? exact : any;
+double Search::estimate_or(std::optional<double> exact, bool is_constant) {
+    const double eb = exact.value_or(0);
+    const bool is_exact = eb > 0 && surplus(eb) >= 0;
+    if (is_constant) return is_exact ? eb : 0; // only exactness gives a PSNR
+    const double any = estimate();
+    return is_exact && (eb > about_as_large * any || ratio(eb) > ratio(any)) ? eb : any;
 }
 
 std::size_t Search::most_compact(const std::function<Tried(std::size_t, double)>& on_sample, std::size_t variants,
@@ -174,9 +178,9 @@ std::size_t Search::most_compact(const std::function<Tried(std::size_t, double)>
 
 double Search::ratio_at_psnr(double eb) {
     const double above = surplus(eb), other = bound(position(eb) + std::max(above, 2 * aim) / goal_.slope());
-    const double rise = surplus(other) - above, ratio = on_sample_.at(eb).ratio;
-    if (rise == 0 || !std::isfinite(rise)) return ratio;
-    return ratio * std::pow(on_sample_.at(other).ratio / ratio, std::clamp(-above / rise, -2.0, 2.0));
+    const double rise = surplus(other) - above, here = ratio(eb);
+    if (rise == 0 || !std::isfinite(rise)) return here;
+    return here * std::pow(ratio(other) / here, std::clamp(-above / rise, -2.0, 2.0));
 }
 
 std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless, std::size_t max_whole_trials) {

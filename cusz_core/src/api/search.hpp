@@ -34,20 +34,24 @@ struct Goal {
 // Rounds a bound to `digits` significant decimal digits: down, or with `up`, up. eb > 0.
 double rounded_bound(double eb, int digits, bool up);
 
+// A bound that may keep all values of a field exact, where smaller ones do not: if they are few and evenly spaced, such
+// as integers, or all the same. values: some of them, all within the field's range.
+std::optional<double> exact_bound(std::vector<double> values, double lowest, double highest);
+
 class Search {
 public:
     // on_sample: tells what a bound gives for a sample; called once per bound. smallest: 0 for 2^-60 of the largest.
     Search(const Goal& goal, double largest, double smallest, Trial on_sample);
 
-    // By how much a bound surpasses the goal on the sample.
+    // By how much a bound surpasses the goal on the sample, and its ratio.
     double surplus(double eb);
+    double ratio(double eb);
 
     // The bound according to the sample; 0 if no other gives the PSNR. near: about where it may be, if that is known.
     double estimate(std::optional<double> near = {});
 
-    // The same for a PSNR of a field of few, evenly spaced values, such as integers: there, one bound may keep them all
-    // exact, and smaller ones not. values: some of the field's values, all within its range.
-    double estimate(const std::vector<double>& values, double lowest, double highest);
+    // The same for a PSNR, or `exact`, a bound that may keep all values exact, if it does and is about as large or takes fewer bytes.
+    double estimate_or(std::optional<double> exact, bool is_constant);
 
     // What else can be varied besides the bound, so that a PSNR takes fewer bytes: goes on with the first of the
     // variants 0, 1, .., variants - 1 after which the ratio at the PSNR no longer grows. Variant 0 is what this search
