@@ -10,7 +10,9 @@ import subprocess
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
+import gpu_resources
 import pytest
+import runner
 
 import cusz_core
 import cusz_operator
@@ -179,6 +181,35 @@ def test_flags_that_relax_arithmetic_have_no_effect(cxx: str, tmp_path: Path) ->
         assert "__FAST_MATH__" not in macros
         assert "#define __FINITE_MATH_ONLY__ 0\n" in macros
         assert "__GCC_IEC_559 " not in macros or "__GCC_IEC_559 2\n" in macros
+
+
+@pytest.mark.full
+def test_flags_that_relax_the_arithmetic_of_a_gpu_have_no_effect(tmp_path: Path) -> None:
+    """The CPU would decode other values, and subnormal ones would become 0."""
+    try:
+        nvcc = gpu_resources.find_nvcc()
+    except runner.Failure as error:
+        pytest.skip(str(error))
+    options = ["-DCUSZ_USE_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DCUSZ_CUDA_ARCHITECTURES=90-real"]
+    options.append(
+        "-DCMAKE_CUDA_FLAGS=--use_fast_math --default-stream=per-thread -DCUDA_API_PER_THREAD_DEFAULT_STREAM"
+    )
+    configure(tmp_path, *options)
+    commands = {
+        entry["file"]: entry["command"] for entry in json.loads((tmp_path / "compile_commands.json").read_text())
+    }
+    command = shlex.split(commands[str(ROOT / "cusz_core/src/codec/cuda/pieces.cu")])
+    (tmp_path / "sample.cu").write_text(
+        "#ifdef __CUDA_API_PER_THREAD_DEFAULT_STREAM\n#error NULL is another stream\n#endif\n"
+        "__global__ void sample(float* x, double* y) {\n"
+        "    x[0] = x[1] * x[2] + x[3]; x[4] = x[5] / x[6]; x[7] = sqrtf(x[8]); y[0] = y[1] * y[2] + y[3];\n}\n"
+    )
+    own = [word for word in command[: command.index("-x")] if "generate-code" not in word]
+    output(*own, "-ptx", "-arch=sm_90", "-o", tmp_path / "sample.ptx", tmp_path / "sample.cu")
+    ptx = (tmp_path / "sample.ptx").read_text()
+    operations = re.findall(r"\b((?:fma|mul|add|div|sqrt)[.][a-z.]*f(?:32|64))\b", ptx)
+    rounded = ["add.rn.f32", "add.rn.f64", "div.rn.f32", "mul.rn.f32", "mul.rn.f64", "sqrt.rn.f32"]
+    assert sorted(operations) == rounded
 
 
 def test_a_cuda_that_is_too_old_is_refused(tmp_path: Path) -> None:
