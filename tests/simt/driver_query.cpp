@@ -1,9 +1,10 @@
-// Answers the pointer queries of the driver library (driver.cpp) from the emulated runtime.
-#include "cuda_runtime_api.h"
+// Does the work of the driver library (driver.cpp) in the emulated runtime.
+#include "emulator.hpp"
 
 #include <cstdint>
 
 extern "C" int (*simt_pointer_query)(unsigned, const int*, void**, unsigned long long);
+extern "C" int (*simt_context_call)(int what, int device);
 
 namespace {
 
@@ -12,8 +13,7 @@ constexpr int success = 0, invalid_value = 1, not_initialised = 3, unknown_error
 int query(unsigned n, const int* attributes, void** answers, unsigned long long pointer) {
     cudaPointerAttributes found{};
     const auto* const address = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(pointer));
-    if (const cudaError_t error = cudaPointerGetAttributes(&found, address); error != cudaSuccess) {
-        cudaGetLastError();
+    if (const cudaError_t error = simt::find_pointer(&found, address); error != cudaSuccess) {
         return error == cudaErrorNoDevice ? not_initialised : unknown_error;
     }
     for (unsigned i = 0; i < n; ++i) switch (attributes[i]) {
@@ -29,6 +29,11 @@ int query(unsigned n, const int* attributes, void** answers, unsigned long long 
     return success;
 }
 
-[[maybe_unused]] const bool is_set = (simt_pointer_query = query, true);
+int call(int what, int device) {
+    if (what == 0) return simt::make_context(device);
+    return what == 1 ? simt::push_context(device) : simt::pop_context();
+}
+
+[[maybe_unused]] const bool is_set = (simt_pointer_query = query, simt_context_call = call, true);
 
 } // namespace

@@ -46,6 +46,9 @@ SIMT_API unsigned long simt_calls(const char* function);
 
 SIMT_API void simt_set_memory_limit(std::size_t bytes);
 SIMT_API void simt_set_device_count(int count); // 0 to 4, default 1
+// Devices on which the process has made a context since simt_clear(), a bit each: by cudaSetDevice, as since CUDA 12, or
+// by any call that needs one while this device was current.
+SIMT_API unsigned simt_contexts();
 
 // Whether every call fails, as after a kernel has accessed unmapped memory: the device is lost to the process.
 SIMT_API void simt_break_device(int is_broken);
@@ -115,6 +118,13 @@ std::string join(const Parts&... parts) {
     (text.append(parts), ...);
     return text;
 }
+
+// What the driver does, without the runtime's errors: cudaPointerGetAttributes, but without a context; contexts of
+// devices; and a stack of them for each thread, over the device that the thread has set.
+cudaError_t find_pointer(cudaPointerAttributes* attributes, const void* pointer);
+cudaError_t make_context(int device);
+cudaError_t push_context(int device);
+cudaError_t pop_context();
 
 // "name<types>", with namespaces, of the function at this address; the address if it has no name.
 std::string name_of(const void* function);

@@ -4,6 +4,7 @@
 #include "memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -31,8 +32,9 @@ constexpr std::size_t memory_total = std::size_t{8} << 30;
 
 constexpr int device_limit = 4;
 
-// The device that this thread's calls refer to.
+// The device that this thread's calls refer to, and those that become current again when contexts are popped.
 thread_local int current = 0;
+thread_local std::vector<int> under;
 
 // Memory of the current device, or pinned memory, with a red zone on either side.
 class Allocation {
@@ -140,6 +142,7 @@ struct Runtime {
     bool hides = false;        // device memory from the host
     unsigned long checked = 0; // `work` when red zones were last checked
     bool broken = false;       // every call fails
+    unsigned contexts = 0;     // devices that have one, a bit each
 };
 
 // Never destroyed: other static objects may release memory later.
@@ -222,6 +225,13 @@ private:
     Runtime& r_;
 };
 
+// Whether a function works without a context, or makes one itself: those of the driver begin with "cu" alone.
+bool needs_no_context(std::string_view function) {
+    constexpr std::array<std::string_view, 5> queries{"cudaGetDeviceCount", "cudaGetDevice", "cudaSetDevice",
+                                                      "cudaDeviceGetAttribute", "cudaGetDeviceProperties"};
+    return !function.starts_with("cuda") || std::ranges::find(queries, function) != queries.end();
+}
+
 // Wraps every runtime function except those about errors: takes the lock, counts the call, and fails if a failure is
 // due, otherwise does the work. `work` returns the error.
 template <class Work>
@@ -234,6 +244,7 @@ cudaError_t api(std::string_view function, Work&& work) {
     if (due || any_due) return result(typical_error(function));
     if (r.broken) return result(cudaErrorIllegalAddress);
     if (r.devices == 0 && function != "cudaGetDeviceCount") return result(cudaErrorNoDevice);
+    if (!needs_no_context(function)) r.contexts |= 1u << current;
     if (!uses_memory(r, function)) return result(work(r));
     const Visible visible(r);
     return result(work(r));
@@ -437,7 +448,60 @@ std::vector<Memory> accessible(const Runtime& r) {
     return all;
 }
 
+cudaError_t describe(cudaPointerAttributes* attributes, const void* pointer) {
+    if (attributes == nullptr) return cudaErrorInvalidValue;
+    *attributes = {};
+    auto* plain = const_cast<void*>(pointer);
+    const Allocation* allocation = find(pointer);
+    if (allocation == nullptr || !allocation->contains(pointer, 1)) {
+        attributes->type = cudaMemoryTypeUnregistered;
+        attributes->device = -2; // cudaInvalidDeviceId
+        attributes->hostPointer = plain;
+    } else if (allocation->device()) {
+        attributes->type = cudaMemoryTypeDevice;
+        attributes->device = allocation->owner();
+        attributes->devicePointer = plain;
+    } else {
+        attributes->type = cudaMemoryTypeHost;
+        attributes->device = allocation->owner();
+        attributes->devicePointer = attributes->hostPointer = plain;
+    }
+    return cudaSuccess;
+}
+
+// A function of the driver, which does not touch the runtime's last error.
+template <class Work>
+cudaError_t driver_api(std::string_view function, Work&& work) {
+    const cudaError_t before = last_error, error = api(function, work);
+    last_error = before;
+    return error;
+}
+
 } // namespace
+
+cudaError_t find_pointer(cudaPointerAttributes* attributes, const void* pointer) {
+    return driver_api("cuPointerGetAttributes", [&](Runtime&) { return describe(attributes, pointer); });
+}
+cudaError_t make_context(int device) {
+    return driver_api("cuDevicePrimaryCtxRetain", [&](Runtime& r) {
+        if (!is_device(device)) return cudaErrorInvalidDevice;
+        r.contexts |= 1u << device;
+        return cudaSuccess;
+    });
+}
+cudaError_t push_context(int device) {
+    return driver_api("cuCtxPushCurrent", [&](Runtime&) {
+        under.push_back(std::exchange(current, device));
+        return cudaSuccess;
+    });
+}
+// Also when the device is lost.
+cudaError_t pop_context() {
+    if (under.empty()) return cudaErrorInvalidValue;
+    current = under.back();
+    under.pop_back();
+    return cudaSuccess;
+}
 
 void set_runner(Runner runner) {
     const std::lock_guard lock(runtime().mutex);
@@ -516,9 +580,10 @@ cudaError_t cudaGetDevice(int* device) {
     });
 }
 cudaError_t cudaSetDevice(int device) {
-    return api("cudaSetDevice", [&](Runtime&) {
+    return api("cudaSetDevice", [&](Runtime& r) {
         if (!is_device(device)) return cudaErrorInvalidDevice;
         current = device;
+        r.contexts |= 1u << device;
         return cudaSuccess;
     });
 }
@@ -599,26 +664,7 @@ cudaError_t cudaFreeHost(void* pointer) {
     return api("cudaFreeHost", [&](Runtime&) { return release("cudaFreeHost", pointer, false); });
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
-    return api("cudaPointerGetAttributes", [&](Runtime&) {
-        if (attributes == nullptr) return cudaErrorInvalidValue;
-        *attributes = {};
-        auto* plain = const_cast<void*>(pointer);
-        const Allocation* allocation = find(pointer);
-        if (allocation == nullptr || !allocation->contains(pointer, 1)) {
-            attributes->type = cudaMemoryTypeUnregistered;
-            attributes->device = -2; // cudaInvalidDeviceId
-            attributes->hostPointer = plain;
-        } else if (allocation->device()) {
-            attributes->type = cudaMemoryTypeDevice;
-            attributes->device = allocation->owner();
-            attributes->devicePointer = plain;
-        } else {
-            attributes->type = cudaMemoryTypeHost;
-            attributes->device = allocation->owner();
-            attributes->devicePointer = attributes->hostPointer = plain;
-        }
-        return cudaSuccess;
-    });
+    return api("cudaPointerGetAttributes", [&](Runtime&) { return describe(attributes, pointer); });
 }
 cudaError_t cudaMemcpy(void* target, const void* source, std::size_t size, cudaMemcpyKind kind) {
     return api("cudaMemcpy", [&](Runtime&) { return copy(target, source, size, kind, nullptr, true); });
@@ -739,6 +785,10 @@ void simt_set_device_count(int count) {
     const std::lock_guard lock(runtime().mutex);
     runtime().devices = std::clamp(count, 0, device_limit);
 }
+unsigned simt_contexts() {
+    const std::lock_guard lock(runtime().mutex);
+    return runtime().contexts;
+}
 void simt_break_device(int is_broken) {
     const std::lock_guard lock(runtime().mutex);
     runtime().broken = is_broken != 0;
@@ -813,6 +863,7 @@ void simt_clear() {
     r.work_of.clear();
     r.synchronizations = 0;
     r.bytes_to_host = 0;
+    r.contexts = 0;
     for (auto& [address, kernel] : r.kernels) kernel.launches = 0; // shared memory limits stay
 }
 

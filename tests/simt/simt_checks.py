@@ -162,8 +162,6 @@ def every_call_may_fail(
         failed = 0
         for kept in (False, True):  # a new context, then one that has its memory already
             for function in functions_of_the_runtime():
-                if function == "cudaPointerGetAttributes":
-                    continue  # test_memory_of_the_device_is_not_taken_for_the_hosts
                 with Context(simt) as context:
                     if kept:
                         call(context)

@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +372,37 @@ def test_work_is_done_where_the_memory_is(simt: Library, context: Context, predi
     simt.c.simt_set_device_count(1)
 
 
+def test_a_thread_makes_no_context_on_a_device_that_it_does_not_use(
+    simt: Library, context: Context, predictor: str
+) -> None:
+    """Device 0 is current in a new thread. A context there would take hundreds of megabytes from whoever uses it."""
+    simt.c.simt_set_device_count(3)
+    x = support.smooth((50, 60), DTYPES[0])
+    device = ctypes.c_int(-1)
+
+    def work() -> None:
+        for eb in (1e-3, 0.0):
+            n = context.compress_into(archive, field, x.dtype, x.shape, eb, REL, predictor=predictor)
+            context.decompress_into(field, archive, nbytes=n)
+        data = context.compress(x, 1e-3, backend=CPU)
+        with simt.memory(HOST, data) as on_host:
+            context.decompress_into(field, on_host)
+        context.release_scratch()
+        simt.call("cudaGetDevice", ctypes.byref(device))
+
+    with (
+        simt.current_device(2),
+        simt.memory(DEVICE, x) as field,
+        simt.memory(DEVICE, x.nbytes + RAW_OVERHEAD) as archive,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        simt.clear()
+        thread.submit(work).result()
+        assert simt.launches > 0
+        assert (simt.c.simt_contexts(), device.value) == (1 << 2, 0)
+    simt.c.simt_set_device_count(1)
+
+
 def test_host_memory_outlives_the_device(simt: Library, context: Context, predictor: str) -> None:
     """CUDA no longer says where any pointer lies; the cpu backend takes host memory as before."""
     x = support.smooth((40, 50), DTYPES[0])
@@ -698,12 +730,12 @@ def test_memory_of_the_device_is_not_taken_for_the_hosts(
             "value_range": lambda: context.value_range(field, x.dtype, x.size),
         }
         for nth in range(1, 100):
-            before = simt.calls("cudaPointerGetAttributes")
-            simt.fail_call("cudaPointerGetAttributes", nth)
+            before = simt.calls("cuPointerGetAttributes")
+            simt.fail_call("cuPointerGetAttributes", nth)
             failure = failure_of(calls[direction])
-            simt.fail_call("cudaPointerGetAttributes", 0)
+            simt.fail_call("cuPointerGetAttributes", 0)
             if failure is None:
-                assert simt.calls("cudaPointerGetAttributes") - before < nth, "it went on"
+                assert simt.calls("cuPointerGetAttributes") - before < nth, "it went on"
                 break
             assert failure.status == Status.DEVICE
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "check.hpp"
+#include "memory.hpp"
 
 namespace cusz::cuda {
 
@@ -24,10 +25,10 @@ unsigned long long libraries_loaded() noexcept {
     return count;
 }
 
-// The driver's cuPointerGetAttributes. The runtime's cudaPointerGetAttributes would create a context, of some hundred
-// megabytes, on the thread's current device, which is device 0 in a new thread, whatever device the process works on.
-// Even a driver that is too old for this library knows its pointers. Types and numbers are those of cuda.h.
-using PointerQuery = int (*)(unsigned n, const int* attributes, void** answers, unsigned long long pointer);
+// Functions of the driver; types and numbers are those of cuda.h. The runtime's cudaPointerGetAttributes would create a
+// context, of some hundred megabytes, on the thread's current device, which is device 0 in a new thread, whatever device
+// the process works on. Even a driver that is too old for this library knows its pointers.
+using PointerQuery = int(unsigned n, const int* attributes, void** answers, unsigned long long pointer);
 constexpr int memory_type = 2, is_managed = 8, device_ordinal = 9; // attributes
 constexpr unsigned device_memory = 2;                              // a memory type
 constexpr int success = 0, not_initialised = 3, deinitialised = 4, no_context = 201;
@@ -37,16 +38,27 @@ constexpr int success = 0, not_initialised = 3, deinitialised = 4, no_context = 
 #endif
 
 // Null unless the driver is loaded, by this process or by this library for an earlier device call.
-PointerQuery pointer_query() noexcept {
-    static std::atomic<PointerQuery> query = nullptr;
+void* driver() noexcept {
+    static std::atomic<void*> loaded = nullptr;
     static std::atomic<unsigned long long> looked_at = 0; // dlopen takes 20 microseconds to say no
-    if (const PointerQuery known = query.load(std::memory_order_acquire); known != nullptr) return known;
+    if (void* const known = loaded.load(std::memory_order_acquire); known != nullptr) return known;
     const unsigned long long now = libraries_loaded();
     if (looked_at.load(std::memory_order_relaxed) == now) return nullptr;
     // It stays loaded, as it does when the runtime has loaded it.
-    if (void* const driver = dlopen(CUSZ_CUDA_DRIVER, RTLD_LAZY | RTLD_NOLOAD); driver != nullptr)
-        query.store(reinterpret_cast<PointerQuery>(dlsym(driver, "cuPointerGetAttributes")), std::memory_order_release);
+    if (void* const found = dlopen(CUSZ_CUDA_DRIVER, RTLD_LAZY | RTLD_NOLOAD); found != nullptr)
+        loaded.store(found, std::memory_order_release);
     looked_at.store(now, std::memory_order_relaxed);
+    return loaded.load(std::memory_order_acquire);
+}
+template <class Function>
+Function* of_driver(const char* name) noexcept {
+    void* const found = driver();
+    return found != nullptr ? reinterpret_cast<Function*>(dlsym(found, name)) : nullptr;
+}
+PointerQuery* pointer_query() noexcept {
+    static std::atomic<PointerQuery*> query = nullptr;
+    if (PointerQuery* const known = query.load(std::memory_order_acquire); known != nullptr) return known;
+    query.store(of_driver<PointerQuery>("cuPointerGetAttributes"), std::memory_order_release);
     return query.load(std::memory_order_acquire);
 }
 
@@ -65,7 +77,7 @@ int device_by_runtime(const void* pointer) noexcept {
 
 int device_of(const void* pointer) noexcept {
     if (pointer == nullptr) return host;
-    const PointerQuery query = pointer_query();
+    PointerQuery* const query = pointer_query();
     if (query == nullptr) return host;
     unsigned type = 0, managed = 0;
     int ordinal = unknown;
@@ -79,6 +91,27 @@ int device_of(const void* pointer) noexcept {
     case no_context: return device_by_runtime(pointer);
     default: return unknown;
     }
+}
+
+CurrentDevice::CurrentDevice(int device) {
+    int former = 0;
+    CUSZ_CUDA(cudaGetDevice(&former)); // loads the driver
+    if (device == former) return;
+    auto* const retain = of_driver<int(void**, int)>("cuDevicePrimaryCtxRetain");
+    auto* const push = of_driver<int(void*)>("cuCtxPushCurrent_v2");
+    if (retain == nullptr || push == nullptr) fail(CUSZ_ERROR_DEVICE, "the CUDA driver lacks a function");
+    // It is not released: memory that is kept between calls lies in it. The driver's errors have the runtime's numbers.
+    void* context = nullptr;
+    CUSZ_CUDA(static_cast<cudaError_t>(retain(&context, device)));
+    CUSZ_CUDA(static_cast<cudaError_t>(push(context)));
+    changed_ = true;
+}
+
+CurrentDevice::~CurrentDevice() {
+    void* context = nullptr;
+    if (!changed_) return;
+    if (auto* const pop = of_driver<int(void**)>("cuCtxPopCurrent_v2"); pop != nullptr)
+        static_cast<void>(pop(&context));
 }
 
 int device_count(const char** reason) noexcept {

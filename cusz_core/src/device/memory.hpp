@@ -15,22 +15,16 @@
 
 namespace cusz::cuda {
 
-// Makes a device current, and restores the previous one on destruction.
+// Makes a device current, and restores what was current before on destruction (device.cpp). Not by cudaSetDevice, which
+// would create a context on the device that it goes back to, and replace one that the program has made itself.
 class CurrentDevice {
 public:
-    explicit CurrentDevice(int device) {
-        CUSZ_CUDA(cudaGetDevice(&former_));
-        if (device != former_) CUSZ_CUDA(cudaSetDevice(device));
-        changed_ = device != former_;
-    }
-    ~CurrentDevice() {
-        if (changed_) static_cast<void>(cudaSetDevice(former_));
-    }
+    explicit CurrentDevice(int device);
+    ~CurrentDevice();
     CurrentDevice(const CurrentDevice&) = delete;
     CurrentDevice& operator=(const CurrentDevice&) = delete;
 
 private:
-    int former_ = 0;
     bool changed_ = false;
 };
 

@@ -69,12 +69,23 @@ public:
         static_cast<void>(cudaStreamSynchronize(stream()));
         release(buffers);
     }
-    // Gives memory back. If the device is lost, so is its memory.
     template <class Buffers>
     void release(const Buffers& buffers) noexcept {
+        give_back([&] {
+            for (DeviceBuffer* buffer : buffers) buffer->release(source);
+        });
+    }
+    void release_staging() noexcept {
+        give_back([&] { staging.release(); });
+    }
+
+private:
+    // If the device is lost, so is its memory.
+    template <class Work>
+    void give_back(const Work& work) noexcept {
         try {
             const CurrentDevice current(device);
-            for (DeviceBuffer* buffer : buffers) buffer->release(source);
+            work();
         } catch (const Error&) {
             static_cast<void>(cudaGetLastError());
         }

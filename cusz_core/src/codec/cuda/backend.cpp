@@ -220,7 +220,7 @@ public:
         for (const auto& engine : engines_)
             if (engine) engine->release_scratch();
         queue_.release(buffers(*this));
-        queue_.staging.release();
+        queue_.release_staging();
         box_copy_.release();
         cpu_->release_scratch();
     }
