@@ -12,14 +12,18 @@ import math
 import mmap
 import operator
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _native, arguments
 from .errors import DeviceError, OutOfMemoryError, ParameterError, UnsupportedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 BYTES = np.dtype(np.uint8)
 _DTYPE_IDS = {BYTES: 0, np.dtype(np.float32): _native.F32, np.dtype(np.float64): _native.F64}
@@ -373,6 +377,25 @@ def event_after(array: DeviceView) -> Any:
         return None
     with array.cupy.cuda.Device(array.device):
         return array.cupy.cuda.get_current_stream().record()
+
+
+def on_current_device(call: Callable[P, T]) -> Callable[P, T]:
+    """`call`, for other threads: there it has the device and CuPy's stream that are current here, if CuPy is loaded."""
+    cupy: Any = sys.modules.get("cupy")
+    try:
+        device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
+    except Exception:  # no CuPy, or no device
+        return call
+
+    def there(*arguments: P.args, **named: P.kwargs) -> T:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(Exception):  # the call says what is wrong with the device
+                if cupy.cuda.Device().id != device.id:
+                    device.use()  # for good: going back would make a context on the other device
+                stack.enter_context(stream)
+            return call(*arguments, **named)
+
+    return there
 
 
 class PoolAllocator:

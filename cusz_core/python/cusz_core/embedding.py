@@ -17,6 +17,7 @@ Fields:
     new_field      an array for a decompressed field, made by the module of another one
     module_of      that module
     on_host        a field as a numpy array
+    on_current_device a function for other threads, with the device and CuPy's stream that are current in this one
 Values that are stored exactly:
     packed         integers, as a packed block
     unpacked       their bytes
@@ -43,7 +44,7 @@ from . import _native, device_memory
 from ._native import absolute_bound, instruction_set, predictor_name
 from .arguments import bytes_limit, describe, dictionary, dtype_id_of, error_bound, extents, integer, real, threads
 from .backends import cpu_model, lossless_stages
-from .device_memory import module_of
+from .device_memory import module_of, on_current_device
 from .errors import UnsupportedError
 from .info import json_value
 from .parameters import Lossless
@@ -67,6 +68,7 @@ __all__ = [
     "lossless_stages",
     "module_of",
     "new_field",
+    "on_current_device",
     "on_host",
     "packed",
     "placed_field",

@@ -5,6 +5,7 @@ Runs on the emulated device, with the stand-in for CuPy (simt_environment, tests
 
 from __future__ import annotations
 
+import ctypes
 import sys
 
 import adios2
@@ -116,4 +117,32 @@ with cz.Writer(f"{path}.failed.bp", comm, eb=EB, engine=engine, predictor=predic
 with cz.Reader(f"{path}.failed.bp", comm) as run:
     (step,) = run
     assert not support.violations(block, step.read("device", start=start, count=block.shape), EB)
+
+# Host arrays go to the device that is current, also from the thread that compresses while the program goes on.
+cupy._runtime.simt_set_device_count(2)
+cupy.cuda.Device(1).use()
+for overlap in (False, True):
+    with cz.Writer(
+        f"{path}.host.bp", comm, eb=EB, engine=engine, predictor=predictor, backend="cuda", overlap=overlap
+    ) as out:
+        cupy._runtime.simt_clear()
+        for _ in range(2):
+            with out.step():
+                out.put("host", block, whole.shape, start)
+    used = cupy._runtime.simt_contexts()
+    assert used == 1 << 1 or (predictor != "lorenzo" and used == 0), (overlap, used)
+
+# So do the threads of a Reader, and their work is on the stream that is current for the program.
+if predictor == "lorenzo":
+    large = support.smooth((2 * comm.size, 64, 64, 66), support.F32)
+    with cz.Writer(f"{path}.large.bp", comm, eb=EB, engine=engine, predictor=predictor) as out, out.step():
+        for at in (2 * comm.rank, 2 * comm.rank + 1):
+            out.put("large", large[at : at + 1], large.shape, (at, 0, 0, 0))
+    with cz.Reader(f"{path}.large.bp", comm, threads=2) as run, cupy.cuda.Stream(non_blocking=True) as stream:
+        cupy._runtime.simt_clear()
+        read = run[0].read("large", (0, 1, 0, 0), (2 * comm.size, 60, 64, 66), like=cupy)
+        assert not support.violations(large[:, 1:61], read.get(), EB)
+        work = [cupy._runtime.simt_work(ctypes.c_void_p(pointer)) for pointer in (stream.ptr, None)]
+        assert (cupy._runtime.simt_contexts(), work[1]) == (1 << 1, 0), work
+        assert work[0] > 0
 print("done")

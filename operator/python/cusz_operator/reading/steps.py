@@ -399,8 +399,9 @@ class ReaderStep:
         if workers == 1:
             read_all(needed)
         else:
+            there = embedding.on_current_device(read_all)
             with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-                for done in [pool.submit(read_all, task) for task in tasks]:
+                for done in [pool.submit(there, task) for task in tasks]:
                     done.result()
         return result if archived is not None else _placed(result, like, out)
 
@@ -488,6 +489,7 @@ class ReaderStep:
         if workers == 1:
             decode_all(needed, [None] * len(needed))
             return blocks.may_be_archives
+        there = embedding.on_current_device(decode_all)
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             pending: deque[concurrent.futures.Future[None]] = deque()
             for task in tasks:
@@ -497,7 +499,7 @@ class ReaderStep:
                     break
                 if len(pending) > 2 * workers:  # waiting archives take memory, and errors should be raised soon
                     pending.popleft().result()
-                pending.append(pool.submit(decode_all, task, archives))
+                pending.append(pool.submit(there, task, archives))
             while pending:
                 pending.popleft().result()
         return blocks.may_be_archives

@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cusz_core import embedding
+
 from .blocks import Blocks
 from .compression import StepWork
 from .together import Agreed
@@ -73,8 +75,8 @@ class Background:
         return copy
 
     def start(self, call: Callable[[], T]) -> Future[T]:
-        """Calls a function in the thread, after those passed before."""
-        return self._thread.submit(call)
+        """Calls a function in the thread, after those passed before, on the device that is current now."""
+        return self._thread.submit(embedding.on_current_device(call))
 
     def close(self) -> None:
         """Ends the thread and frees the memory."""

@@ -157,20 +157,30 @@ def _streams():
     return _here.streams
 
 
+def _current_device():
+    number = ctypes.c_int()
+    assert _runtime.cudaGetDevice(ctypes.byref(number)) == 0
+    return number.value
+
+
 class _Device:
-    id = 0
+    """Current for a thread, as in CuPy."""
 
     def __init__(self, device=None):
-        pass
+        self.id = _current_device() if device is None else int(device)
 
     def __enter__(self):
+        self.before = _current_device()
+        if self.id != self.before:
+            self.use()
         return self
 
     def __exit__(self, *_):
-        pass
+        if self.id != self.before:
+            _Device(self.before).use()
 
     def use(self):
-        pass
+        assert _runtime.cudaSetDevice(self.id) == 0
 
     def synchronize(self):
         _runtime.cudaDeviceSynchronize()
@@ -216,7 +226,9 @@ class ndarray(NDArrayOperatorsMixin):
     def __init__(self, x, block):
         self.x, self._block = x, block
 
-    device = _Device()
+    @property
+    def device(self):
+        return _Device(max(_runtime.cusz_device_of(ctypes.c_void_p(self.x.ctypes.data)), 0))
 
     @property
     def __cuda_array_interface__(self):
