@@ -20,6 +20,7 @@ import dataclasses
 import datetime
 import itertools
 import math
+import multiprocessing
 import os
 import re
 import statistics
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,8 @@ DEFAULT_FIELDS = (
 #: Bytes overwritten before every round of the stages: more than any cache, and slow enough for the host to get ahead.
 FLUSH_BYTES = 1 << 30
 MAX_STAGES = 16  # gpu_stages.cpp
+#: That generate fields at a time: the largest take 5 GB of memory.
+MOST_PROCESSES = 8
 #: Of the blocks that are compressed in one call: how many, and their edge.
 MAX_BLOCKS, BLOCK_EDGE = 1000, 32
 
@@ -74,8 +78,27 @@ def load(name: str, cache: Path | None) -> fields.Field:
     x = make(n, 2 * n) if kind in ("flux", "clouds") else make(n)
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        np.save(kept, x)
+        part = kept.with_suffix(".part")
+        with part.open("wb") as file:  # np.save would add a suffix
+            np.save(file, x)
+        part.replace(kept)
     return fields.Field(name, x)
+
+
+def generate(names: Sequence[str], cache: Path) -> None:
+    """Makes generated fields that are not in `cache` yet, each in a process of its own: the GPU is idle meanwhile."""
+    missing = [name for name in names if not (name.endswith(".npy") or (cache / f"{name}.npy").exists())]
+    if not missing:
+        return
+    say(f"generating {', '.join(missing)}")
+    processes = min(len(missing), os.cpu_count() or 1, MOST_PROCESSES)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for made in [pool.submit(_keep, name, cache) for name in missing]:
+            made.result()
+
+
+def _keep(name: str, cache: Path) -> None:
+    load(name, cache)
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -317,22 +340,27 @@ def key(row: Row) -> tuple[Any, ...]:
     return row["dataset"], row["dtype"], row["mode"], row["eb"]
 
 
+def label_of(name: str) -> str:
+    return Path(name).stem if name.endswith(".npy") else name
+
+
 def measure(machine: Machine, options: argparse.Namespace, document: dict[str, Any], path: Path) -> bool:
     """Adds the missing rows. Returns whether all are now there."""
     started = time.monotonic()
     have = {key(row) for row in document["rows"] if not gpu_report.is_beside(row)}
     dtypes: dict[str, np.dtype] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
-    for name in chosen(options.fields):
-        label = Path(name).stem if name.endswith(".npy") else name
-        own_dtypes = [dtypes[d] for d in options.dtype]
-        if name.endswith(".npy"):
-            own_dtypes = [np.load(name, mmap_mode="r").dtype]
-        wanted = [(d, eb) for d in own_dtypes for eb in options.eb if (label, d.name, options.mode, eb) not in have]
-        if not wanted:
-            continue
+
+    def wanted_of(name: str) -> list[tuple[np.dtype, float]]:
+        own = [np.load(name, mmap_mode="r").dtype] if name.endswith(".npy") else [dtypes[d] for d in options.dtype]
+        return [(d, eb) for d in own for eb in options.eb if (label_of(name), d.name, options.mode, eb) not in have]
+
+    names = [name for name in chosen(options.fields) if wanted_of(name)]
+    if options.cache and options.limit > 0:
+        generate(names, options.cache)
+    for name in names:
+        label, wanted = label_of(name), wanted_of(name)
         if time.monotonic() - started > options.limit:
             return False
-        say(f"{label}: generating it")
         field = load(name, options.cache)
         for dtype in dict.fromkeys(d for d, _ in wanted):
             host = np.ascontiguousarray(field.x, dtype)

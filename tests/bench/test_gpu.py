@@ -212,6 +212,26 @@ def test_fields_are_kept(tmp_path):
             gpu.load(name, None)
 
 
+def test_fields_are_generated_at_once_and_kept_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "MOST_PROCESSES", 2)
+    names = ["turbulence@8", "density@8", "flux@8"]
+    gpu.generate([*names, "file.npy"], tmp_path / "cache")
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == sorted(f"{name}.npy" for name in names)
+    assert support.same_bits(gpu.load("flux@8", tmp_path / "cache").x, gpu.load("flux@8", None).x)
+    monkeypatch.setattr(gpu, "ProcessPoolExecutor", None)
+    gpu.generate(names, tmp_path / "cache")
+
+    def no_room(file, x):
+        file.write(b"a part")
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", no_room)
+        with pytest.raises(OSError, match="no room"):
+            gpu.load("clouds@8", tmp_path / "cache")
+    assert gpu.load("clouds@8", tmp_path / "cache").x.shape == (8, 16)
+
+
 class Array(np.ndarray):
     """Stands in for an array of CuPy."""
 

@@ -7,6 +7,8 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import tarfile
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
@@ -283,6 +285,22 @@ def test_every_package_that_is_installed_is_pinned_and_hashed() -> None:
     for entry in re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", lock.read_text(), flags=re.MULTILINE).strip()):
         assert "--hash=sha256:" in entry, entry
     assert "-r scripts/requirements.lock" in (ROOT / "scripts/setup").read_text()
+
+
+def test_what_a_step_on_a_gpu_gives_is_handed_over_at_once(tmp_path: Path) -> None:
+    """The machine may be taken away before the last step."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "bin").mkdir()
+    for program in ("cmake", "ninja", "nvcc"):
+        (tmp_path / "bin" / program).write_text(f"#!/bin/sh\necho no {program}\nexit 7\n")
+        (tmp_path / "bin" / program).chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OUT": str(tmp_path / "out"), "CUSZ_PYTHON": sys.executable}
+    said = output(tmp_path / "scripts/gpu", "build", ok=False, env=environment)
+    assert "FAILED (exit status 7)" in said
+    with tarfile.open(tmp_path / "out/gpu.tar.gz") as handed:
+        assert {"./machine.txt", "./build.log", "./summary.txt"} <= set(handed.getnames())
+        assert b"no cmake" in handed.extractfile("./build.log").read()
 
 
 @pytest.mark.parametrize("script", ["setup", "test", "demo", "docs", "wheels", "lint", "fuzz", "sanitize", "gpu"])
