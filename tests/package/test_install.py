@@ -223,6 +223,22 @@ def test_a_cuda_that_is_too_old_is_refused(tmp_path: Path) -> None:
     assert f"needs CUDA 12.0 or newer, whose nvcc has C++20; {nvcc} is of 11.8. Load a newer one" in said
 
 
+def test_a_nanobind_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    """Before the kernels are compiled, which takes minutes."""
+    package = tmp_path / "packages/nanobind"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(f"print({str(package)!r})\n")
+    (package / "nanobind-config.cmake").write_text("")
+    (package / "nanobind-config-version.cmake").write_text(
+        'set(PACKAGE_VERSION "2.9.2")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n'
+    )
+    command = ["cmake", "-G", "Ninja", "-S", ROOT, "-B", tmp_path / "build", "-DCUSZ_BUILD_PYTHON=ON"]
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    said = output(*command, f"-DPython_EXECUTABLE={sys.executable}", ok=False, env=environment)
+    assert "nanobind 3.1 or newer was not found" in said
+
+
 def test_static_libraries_are_refused(tmp_path: Path) -> None:
     said = configure(tmp_path, "-DBUILD_SHARED_LIBS=OFF", ok=False)
     assert "cusz is built as shared libraries alone" in said
