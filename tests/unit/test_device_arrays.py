@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 
 import cusz_core as cusz
 import support
-from cusz_core import _native, device_memory
+from cusz_core import _native, device_memory, embedding
 from fakes import fake_cupy
 from fakes.fake_cupy import CudaArray, DLPackArray
 
@@ -449,6 +450,19 @@ def test_cupys_stream_before_that_of_others(cupy, places):
         assert not any(entry[0] == "synchronize" for entry in cupy.log)  # no stream to wait for
         cusz.compress(DLPackArray(X), 1e-3, device="cuda")
         assert ("synchronize", 0) in cupy.log
+
+
+@pytest.mark.parametrize("ptr", [0, 0x70, 2])
+def test_the_stream_of_the_program_in_other_threads(cupy, ptr):
+    """Of stream 2 each thread has one of its own, so those who take turns on an array wait for it."""
+    stream = cupy.Stream(ptr)
+    with stream:
+        there = embedding.on_current_device(lambda n: (n, cupy.cuda.get_current_stream()))
+    waits = [("synchronize", 2)] if ptr == 2 else []
+    assert cupy.log == waits
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(there, 5).result() == (5, stream)
+    assert cupy.log == waits * 2
 
 
 def test_two_streams_without_cupy():

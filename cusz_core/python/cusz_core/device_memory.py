@@ -386,6 +386,9 @@ def on_current_device(call: Callable[P, T]) -> Callable[P, T]:
         device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
     except Exception:  # no CuPy, or no device
         return call
+    is_per_thread = stream.ptr == _PER_THREAD_HANDLE  # each thread has its own: they have to wait for each other
+    if is_per_thread:
+        stream.synchronize()
 
     def there(*arguments: P.args, **named: P.kwargs) -> T:
         with contextlib.ExitStack() as stack:
@@ -393,6 +396,8 @@ def on_current_device(call: Callable[P, T]) -> Callable[P, T]:
                 if cupy.cuda.Device().id != device.id:
                     device.use()  # for good: going back would make a context on the other device
                 stack.enter_context(stream)
+            if is_per_thread:
+                stack.callback(stream.synchronize)
             return call(*arguments, **named)
 
     return there
