@@ -46,6 +46,8 @@ SIMT_API unsigned long simt_calls(const char* function);
 
 SIMT_API void simt_set_memory_limit(std::size_t bytes);
 SIMT_API void simt_set_device_count(int count); // 0 to 4, default 1
+// Whether memory can be allocated in stream order; by default it can.
+SIMT_API void simt_set_memory_pools(int has);
 // Devices on which the process has made a context since simt_clear(), a bit each: by cudaSetDevice, as since CUDA 12, or
 // by any call that needs one while this device was current.
 SIMT_API unsigned simt_contexts();

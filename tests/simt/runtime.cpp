@@ -142,6 +142,7 @@ struct Runtime {
     bool hides = false;        // device memory from the host
     unsigned long checked = 0; // `work` when red zones were last checked
     bool broken = false;       // every call fails
+    bool has_pools = true;     // for allocations in stream order
     unsigned contexts = 0;     // devices that have one, a bit each
 };
 
@@ -593,6 +594,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device)
         if (!is_device(device)) return cudaErrorInvalidDevice;
         switch (which) {
         case cudaDevAttrMultiProcessorCount: *value = 2; break;
+        case cudaDevAttrMemoryPoolsSupported: *value = r.has_pools ? 1 : 0; break;
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(r.shared_limit); break;
         default: return cudaErrorInvalidValue;
         }
@@ -627,6 +629,7 @@ cudaError_t cudaFree(void* pointer) {
 // Refuses zero bytes, because callers must not rely on what CUDA returns for them.
 cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t stream) {
     return api("cudaMallocAsync", [&](Runtime& r) {
+        if (!r.has_pools) return cudaErrorNotSupported;
         if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
         const cudaError_t error = size == 0 ? cudaErrorInvalidValue : allocate(pointer, size, true);
         if (error != cudaSuccess) return error;
@@ -637,7 +640,8 @@ cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t strea
     });
 }
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-    return api("cudaFreeAsync", [&](Runtime&) {
+    return api("cudaFreeAsync", [&](Runtime& r) {
+        if (!r.has_pools) return cudaErrorNotSupported;
         if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
         if (pointer == nullptr) return cudaErrorInvalidValue;
         // Work that was on the other stream before the allocation may still use its memory.
@@ -784,6 +788,10 @@ void simt_set_memory_limit(std::size_t bytes) {
 void simt_set_device_count(int count) {
     const std::lock_guard lock(runtime().mutex);
     runtime().devices = std::clamp(count, 0, device_limit);
+}
+void simt_set_memory_pools(int has) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().has_pools = has != 0;
 }
 unsigned simt_contexts() {
     const std::lock_guard lock(runtime().mutex);

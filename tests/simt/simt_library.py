@@ -254,6 +254,7 @@ class Library:
         self.c.simt_set_device_count(1)
         self.c.simt_set_shared_limit(227 << 10)
         self.c.simt_break_device(0)
+        self.c.simt_set_memory_pools(1)
         self.hide_device_memory(False)
 
     # ---- The runtime

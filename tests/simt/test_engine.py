@@ -403,6 +403,19 @@ def test_a_thread_makes_no_context_on_a_device_that_it_does_not_use(
     simt.c.simt_set_device_count(1)
 
 
+@pytest.mark.usefixtures("hidden")
+def test_a_device_without_memory_pools(simt: Library, context: Context, predictor: str) -> None:
+    """As virtual ones are."""
+    simt.c.simt_set_memory_pools(0)
+    for dtype in DTYPES:
+        check_identity(context, support.smooth(SHAPE, dtype), 1e-3, predictor=predictor)
+    check_identity(context, support.smooth((60, 70, 80), DTYPES[0]), 1e-3, predictor=predictor)  # buffers grow
+    assert simt.calls("cudaMallocAsync") == 0
+    allocated = simt.allocated
+    context.release_scratch()
+    assert simt.allocated < allocated
+
+
 def test_host_memory_outlives_the_device(simt: Library, context: Context, predictor: str) -> None:
     """CUDA no longer says where any pointer lies; the cpu backend takes host memory as before."""
     x = support.smooth((40, 50), DTYPES[0])

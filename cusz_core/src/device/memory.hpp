@@ -28,27 +28,38 @@ private:
     bool changed_ = false;
 };
 
-// Where device memory comes from: the caller's allocator, else CUDA's own pool. Stream-ordered.
+// Where device memory comes from: the caller's allocator, else CUDA's own pool, in stream order. Virtual devices may have
+// no pool: their memory is allocated at once, and freed once all work on the device has finished.
 struct MemorySource {
     cusz_allocator allocator{}; // used if `allocate` is set
     cudaStream_t stream = nullptr;
 
-    // Throws Error(MEMORY).
-    void* allocate(std::size_t bytes) const {
+    // Throws Error(MEMORY). from_pool: set if it is CUDA's.
+    void* allocate(std::size_t bytes, bool& from_pool) const {
         void* memory = nullptr;
-        if (allocator.allocate == nullptr)
+        if (allocator.allocate != nullptr) {
+            memory = allocator.allocate(allocator.user, bytes, stream);
+            if (memory == nullptr)
+                fail(CUSZ_ERROR_MEMORY, "out of memory: the allocator has no ", bytes, " bytes on the device");
+            return memory;
+        }
+        int device = 0, has_pool = 0;
+        CUSZ_CUDA(cudaGetDevice(&device));
+        CUSZ_CUDA(cudaDeviceGetAttribute(&has_pool, cudaDevAttrMemoryPoolsSupported, device));
+        from_pool = has_pool != 0;
+        if (from_pool)
             CUSZ_CUDA(cudaMallocAsync(&memory, bytes, stream));
-        else if ((memory = allocator.allocate(allocator.user, bytes, stream)) == nullptr)
-            fail(CUSZ_ERROR_MEMORY, "out of memory: the allocator has no ", bytes, " bytes on the device");
+        else
+            CUSZ_CUDA(cudaMalloc(&memory, bytes));
         return memory;
     }
     // No work on the memory is pending, because every call waits for its own. The stream that it was allocated on may
     // no longer exist; the legacy stream would wait for others, and may be captured.
-    void release(void* memory, std::size_t bytes, cudaStream_t came_from) const noexcept {
-        if (allocator.allocate == nullptr)
-            static_cast<void>(cudaFreeAsync(memory, cudaStreamPerThread));
-        else
+    void release(void* memory, std::size_t bytes, bool from_pool, cudaStream_t came_from) const noexcept {
+        if (allocator.allocate != nullptr)
             allocator.release(allocator.user, memory, bytes, came_from);
+        else
+            static_cast<void>(from_pool ? cudaFreeAsync(memory, cudaStreamPerThread) : cudaFree(memory));
     }
 };
 
@@ -64,7 +75,7 @@ public:
         const std::size_t bytes = (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
         if (bytes > bytes_) {
             release(source);
-            memory_ = source.allocate(bytes);
+            memory_ = source.allocate(bytes, from_pool_);
             bytes_ = bytes;
             stream_ = source.stream;
         }
@@ -72,7 +83,7 @@ public:
     }
     // Returns the memory to the allocator it came from.
     void release(const MemorySource& source) noexcept {
-        if (memory_ != nullptr) source.release(memory_, bytes_, stream_);
+        if (memory_ != nullptr) source.release(memory_, bytes_, from_pool_, stream_);
         memory_ = nullptr;
         bytes_ = 0;
     }
@@ -81,6 +92,7 @@ public:
 private:
     void* memory_ = nullptr;
     std::size_t bytes_ = 0;
+    bool from_pool_ = false;
     cudaStream_t stream_ = nullptr; // that it was allocated on
 };
 

@@ -71,6 +71,7 @@ enum cudaFuncAttribute {
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+    cudaDevAttrMemoryPoolsSupported = 115,
 };
 
 struct cudaDeviceProp {
