@@ -56,6 +56,8 @@ FLUSH_BYTES = 1 << 30
 MAX_STAGES = 16  # gpu_stages.cpp
 #: That generate fields at a time: the largest take 5 GB of memory.
 MOST_PROCESSES = 8
+#: Bytes of the largest field of which the spline codec's archive is compared with the CPU's.
+MOST_COMPARED = 1 << 27
 #: Of the blocks that are compressed in one call: how many, and their edge.
 MAX_BLOCKS, BLOCK_EDGE = 1000, 32
 
@@ -274,6 +276,7 @@ class Machine:
         if self.stages is not None:
             stages, wrong = self._stages(task, on_host, y)
             notes += wrong
+        by_spline = self._spline(task, host, archive, y, notes)
         raw, packed = x.nbytes, len(on_host)
         moved = {"compress": raw * (2 if task.mode == "rel" else 1) + packed, "decompress": packed + raw}
         return {
@@ -299,8 +302,34 @@ class Machine:
             "decompress_roofline": moved["decompress"] / decompress.events / 1e3 / copy_gbps,
             "repeat": repeat,
             **(self._many(host, task, notes) if x.ndim == 3 else {}),
+            **by_spline,
             "note": "; ".join(notes),
             "stages": stages,
+        }
+
+    def _spline(self, task: Task, host: fields.Array, archive: Any, y: Any, notes: list[str]) -> Row:
+        """Whole calls of the spline codec, which "auto" takes for most fields."""
+        parameters: dict[str, Any] = {"fill": task.fill, "predictor": "spline"}
+
+        def compress(**how: Any) -> Any:
+            return cusz.compress(task.x, task.eb, task.mode, **how, **parameters)
+
+        written = compress(out=archive)
+        few = max(3, self.repeat // 4)
+        spent = timed(self.cupy, lambda: compress(out=archive), few)
+        decoding = timed(self.cupy, lambda: cusz.decompress(written, out=y), few)
+        found = quality(self.cupy, task.x, y, cusz.inspect(written).eb_abs, task.fill)
+        if found.violations:
+            notes.append(f"WRONG: the spline codec leaves {found.violations} values beyond the bound")
+        if host.nbytes <= MOST_COMPARED and written.get().tobytes() != cusz.compress(
+            host, task.eb, task.mode, backend="cpu", **parameters
+        ):
+            notes.append("WRONG: the CPU's spline codec writes another archive")
+        return {
+            "spline_ratio": task.x.nbytes / written.size,
+            "spline_psnr": found.psnr,
+            "spline_compress_us": spent.events,
+            "spline_decompress_us": decoding.events,
         }
 
     def _many(self, host: fields.Array, task: Task, notes: list[str]) -> Row:

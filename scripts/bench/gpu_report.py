@@ -134,6 +134,16 @@ def blocks(rows: Sequence[Row]) -> str:
     return table((*_TITLE, "blocks", "us by the host's clock", "GB/s"), lines)
 
 
+def spline(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        speeds = (_bytes(row) / row[f"spline_{what}_us"] / 1e3 for what in ("compress", "decompress"))
+        lines.append(
+            [*_title(row), _number(row, "spline_ratio"), f"{row['spline_psnr']:.1f}", *map(significant, speeds)]
+        )
+    return table((*_TITLE, "ratio", "PSNR", "compress GB/s", "decompress GB/s"), lines)
+
+
 def _sum(stages: dict[str, float], names: Sequence[str]) -> float | None:
     found = [stages[name] for name in names if name in stages]
     return sum(found) if found and names[-1] in stages else None
@@ -197,6 +207,9 @@ def full(document: Document) -> str:
     small = [row for row in rows if "compress_us" in row and _bytes(row) <= 1 << 27]
     if small:
         parts += ["Latency on small fields, microseconds, compress / decompress.", latency(small)]
+    by_spline = [row for row in rows if "spline_ratio" in row]
+    if by_spline:
+        parts += ["The spline codec, whole calls.", spline(by_spline)]
     many = [row for row in rows if "blocks" in row]
     if many:
         parts += ["Blocks compressed in one call, to host memory.", blocks(many)]

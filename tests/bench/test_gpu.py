@@ -85,6 +85,8 @@ def test_the_section_has_what_was_measured():
     }  # fmt: skip
     small = row(dataset="turbulence@64", shape=[64, 64, 64])
     text = report.section([document(row(), other, small)])
+    with_spline = row(spline_ratio=9.87, spline_psnr=71.26, spline_compress_us=5e3, spline_decompress_us=4e3)
+    assert "| 9.87 | 71.3 | 107 | 134 |" in report.section([document(with_spline)])
     for part in ("NVIDIA H200", "4000 GB/s", "1234", "64.8", "50% / 40%", "300", "of its own repository", "355 / 250"):
         assert part in text
     assert report.NOT_MEASURED not in text
