@@ -92,6 +92,22 @@ def test_threads_on_one_stream_and_on_the_host(cupy: Any) -> None:
         assert all(threads.map(work, range(6)))
 
 
+def test_a_device_that_is_not_current(cupy: Any) -> None:
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is only one CUDA device")
+    x = support.smooth((60, 70, 80), support.F32)
+    wanted = cusz.compress(x, 1e-4, backend="cpu")
+    with cupy.cuda.Device(1):
+        on_device, y = cupy.asarray(x), cupy.empty(x.shape, x.dtype)
+        cupy.cuda.Device().synchronize()
+    with cupy.cuda.Device(0):
+        assert cusz.compress(OnlyInterface(on_device), 1e-4) == wanted
+        cusz.decompress(wanted, out=OnlyInterface(y))
+        assert cupy.cuda.Device().id == 0
+    with cupy.cuda.Device(1):
+        assert support.same_bits(y.get(), cusz.decompress(wanted, backend="cpu"))
+
+
 # ------------------------------------------------------------------------------------------arrays of other libraries
 
 

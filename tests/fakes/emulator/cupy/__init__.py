@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import itertools
 import math
+import os
 import threading
 import types
 
@@ -30,6 +31,8 @@ _runtime.simt_allocated_bytes.restype = ctypes.c_size_t
 _MEMORY = 4 << 30
 _runtime.simt_set_memory_limit.argtypes = [ctypes.c_size_t]
 _runtime.simt_set_memory_limit(_MEMORY)
+if "CUSZ_SIMT_DEVICES" in os.environ:
+    _runtime.simt_set_device_count(int(os.environ["CUSZ_SIMT_DEVICES"]))
 
 
 class OutOfMemoryError(MemoryError):
@@ -163,6 +166,12 @@ def _current_device():
     return number.value
 
 
+def _device_count():
+    number = ctypes.c_int()
+    assert _runtime.cudaGetDeviceCount(ctypes.byref(number)) == 0
+    return number.value
+
+
 class _Device:
     """Current for a thread, as in CuPy."""
 
@@ -210,6 +219,7 @@ cuda = types.SimpleNamespace(
     get_elapsed_time=lambda a, b: 1e3 * (b.time - a.time),
     runtime=types.SimpleNamespace(
         memGetInfo=lambda: (_MEMORY - _runtime.simt_allocated_bytes(), _MEMORY),
+        getDeviceCount=_device_count,
         getDeviceProperties=lambda device: {"name": b"emulator"},
         runtimeGetVersion=lambda: 13000,
         streamSynchronize=lambda stream: _runtime.cudaStreamSynchronize(stream),
