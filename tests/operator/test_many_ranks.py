@@ -208,7 +208,7 @@ def test_the_program_does_not_wait_for_checksums_of_much_metadata(
     recorder.record(2, {"U": 3})
     recorder.record()
     recorder.close()
-    assert checks.verify(tmp_path) == {(0, "U"): 1, (1, "U"): 2, (2, "U"): 3}
+    assert checks.verify(tmp_path).tables == {(0, "U"): 1, (1, "U"): 2, (2, "U"): 3}
     lines = list(checks._lines(tmp_path / checks.CHECKS_FILE))
     assert [line["metadata"]["md.0"][0] for line in lines] == [400_000, 400_100, 900_100, 900_100]
     for line in lines:
@@ -233,4 +233,4 @@ def test_checksums_end_where_metadata_cannot_be_read(tmp_path: Path, monkeypatch
     grow(tmp_path, 10)
     recorder.record(2, {"U": 3})
     recorder.close()
-    assert checks.verify(tmp_path) == {(0, "U"): 1}
+    assert checks.verify(tmp_path).tables == {(0, "U"): 1}

@@ -162,7 +162,7 @@ class OpenFile:
         self._absolute = os.path.join(os.getcwd(), self._path)  # the program may change its working folder
         if not self._path or not Path(self._path).exists():
             raise FileNotFoundError(f"{self._path!r} does not exist")
-        self.table_checks = checks.verify(Path(self._path))
+        self.table_checks = checks.verify(Path(self._path)).tables
         self.records = checks.records(Path(self._path))
         self.adios2 = import_adios2()
         self.plugin = Plugin()

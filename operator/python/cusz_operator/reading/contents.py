@@ -179,7 +179,8 @@ class Contents:
         self.threads = embedding.threads(threads) or cusz_core.default_threads()
         self._cache = Cache(embedding.bytes_limit(cache_bytes, "cache_bytes"))
         self._lock = free_after_fork(threading.RLock(), "contents")  # guards what is kept here
-        self._checks = {} if is_stream else checks.verify(Path(path))
+        self._verified = None if is_stream else checks.verify(Path(path), may_lack_data=True)
+        self._checks = {} if self._verified is None else self._verified.tables
         self.input = Input(path, comm, engine, parameters, Plugin())
         self._data = DataFiles(Path(self.input.absolute)) if self._checks else None
         self.reads_files = self._data is not None
@@ -264,6 +265,19 @@ class Contents:
             raise UnsupportedError(f"variable {name!r} is of ADIOS2's type {entry.type!r}, which numpy lacks")
         return entry.dtype
 
+    def lacks_data(self, step: int) -> bool:
+        """Whether data of a step are known to be missing, for which ADIOS2 would wait for ever."""
+        lacking = None if self._verified is None else self._verified.lacking
+        return lacking is not None and step >= lacking
+
+    def require_data(self, step: int) -> None:
+        """
+        Raises:
+            CorruptArchiveError: data of a step are missing.
+        """
+        if self._verified is not None and self.lacks_data(step):
+            raise CorruptArchiveError(self._verified.why)
+
     def blocks(self, name: str, step: int) -> Blocks:
         """The blocks of an array at a step."""
         key = (name, step)
@@ -276,6 +290,7 @@ class Contents:
     def _found(self, name: str, step: int) -> Blocks:
         if self.input.shape(name, step) == ():
             raise ParameterError(f"variable {name!r} is one value: it has no blocks")
+        self.require_data(step)
         rows = self._rows(name, step)
         if rows is None:
             placed = self.input.placed(name, step)
@@ -557,6 +572,8 @@ def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool 
     if contents.input.form(name) == "one value":
         return None
     for step in sorted(contents.input.steps_of(name), reverse=True):
+        if contents.lacks_data(step):  # it is about to be dropped
+            continue
         blocks = contents.blocks(name, step)
         if not len(blocks.filled):
             continue

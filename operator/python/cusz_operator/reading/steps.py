@@ -191,6 +191,8 @@ class ReaderStep:
             DeviceError, OutOfMemoryError: as for `cusz_core.decompress`.
         """
         entry = self._contents.entry_at(name, self.index)
+        if self._input.shape(entry.stored[0], self.index) != ():  # single values are in the metadata
+            self._contents.require_data(self.index)
         dtype = self.dtype(name)
         level = embedding.integer(level, "level")
         of_level: VariableLevel | None = None

@@ -4,6 +4,9 @@ Checksums cover ADIOS2's metadata, which crashes readers if damaged, and block t
 in the .bp folder: for every step a line of JSON and the line's CRC-32, written when the step is complete, and one more
 line when the file is closed. ADIOS2 only appends to its metadata, so for these the last line is enough; anything after
 what it covers (an incomplete step, or steps by another program) is not checked.
+
+Every line also has the sizes of the data files. Where data that the index tells of are missing (a node has lost its
+power, or the file was copied while it was written), ADIOS2 (2.12) waits for them for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -60,8 +63,8 @@ class Recorder:
         self._thread: threading.Thread | None = None
         checks = path / CHECKS_FILE
         before = _lines_before(checks, kept_steps)
-        self._file: BinaryIO | None = open(checks, "wb", buffering=0)  # noqa: SIM115
-        self._file.write(before)
+        self._file: BinaryIO | None = open(checks, "ab", buffering=0)  # noqa: SIM115
+        self._file.truncate(len(before))  # not written again: the disk may be full
         if b'"step"' in before[before[:-1].rfind(b"\n") + 1 :]:  # the program was killed: as if it had closed it
             self.record()
 
@@ -82,10 +85,9 @@ class Recorder:
         try:
             files = {name: self._path / name for name in _METADATA}
             sizes = {name: file.stat().st_size for name, file in files.items() if file.exists()}
-            line: dict[str, Any] = {}
-            if step is None:
-                line["data"] = {data.name: data.stat().st_size for data in sorted(self._path.glob("data.*"))}
-            else:
+            data = sorted(self._path.glob("data.*"))
+            line: dict[str, Any] = {"data": {file.name: file.stat().st_size for file in data}}
+            if step is not None:
                 changed = {name: own for name, own in (variables or {}).items() if self._variables.get(name) != own}
                 line |= {"step": step, "tables": dict(tables or {})}
                 line["variables"] = {name: own._asdict() for name, own in changed.items()}
@@ -127,26 +129,45 @@ class Recorder:
             self._file = None
 
 
-def verify(path: Path, *, may_end_in_part: bool = False) -> dict[tuple[int, str], int]:
-    """Verifies a file's metadata. Returns the CRC-32 of its block tables, by step and variable.
+class Verified(NamedTuple):
+    """What is known of a file whose metadata are right.
 
-    Of a file without checksums, only the lengths of BP5's formats are verified, and the result is empty.
+    Attributes:
+        tables: the CRC-32 of its block tables, by step and variable.
+        lacking: the first step whose data are not all there; None: those of all steps are, as far as is known.
+        why: what is missing, in words.
+    """
+
+    tables: dict[tuple[int, str], int]
+    lacking: int | None
+    why: str
+
+
+def verify(path: Path, *, may_end_in_part: bool = False, may_lack_data: bool = False) -> Verified:
+    """Verifies a file's metadata, and the sizes of its data.
+
+    Of a file without checksums, only the lengths of BP5's formats are verified.
 
     Args:
         may_end_in_part: the formats may end in a part of a record, with which ADIOS2 (2.12) crashes.
+        may_lack_data: data may be missing.
 
     Raises:
         CorruptArchiveError: the metadata or the checksums are damaged, or the file is truncated.
         CuszError: they cannot be read.
     """
     with _reading(path):
-        return _verified(path, may_end_in_part)
+        found = _verified(path, may_end_in_part)
+    if found.lacking is not None and not may_lack_data:
+        raise CorruptArchiveError(found.why)
+    return found
 
 
-def _verified(path: Path, may_end_in_part: bool) -> dict[tuple[int, str], int]:
+def _verified(path: Path, may_end_in_part: bool) -> Verified:
     tables: dict[tuple[int, str], int] = {}
     line: dict[str, Any] = {}
-    for line in _lines(path / CHECKS_FILE):
+    lines = list(_lines(path / CHECKS_FILE))
+    for line in lines:
         tables |= {(line["step"], name): crc for name, crc in line.get("tables", {}).items()}
     for name, (size, crc) in line.get("metadata", {}).items():
         if not (path / name).exists() or _crc_of(path / name, 0, 0, size) != (size, crc):
@@ -154,15 +175,42 @@ def _verified(path: Path, may_end_in_part: bool) -> dict[tuple[int, str], int]:
                 f"{str(path)!r}: {name} is damaged (if a program other than a Writer has rewritten the file, remove "
                 f"{CHECKS_FILE})"
             )
-    for name, size in line.get("data", {}).items():
-        with contextlib.suppress(FileNotFoundError):
-            if (path / name).stat().st_size >= size:
-                continue
-        raise CorruptArchiveError(f"{str(path)!r}: {name} has less than its {size} bytes: it is truncated")
     if (path / metadata.FORMATS).exists():
         recorded, _ = line.get("metadata", {}).get(metadata.FORMATS, (0, 0))
         _require_formats(path, recorded, may_end_in_part)
-    return tables
+    return Verified(tables, *_lacking(path, lines))
+
+
+def _lacking(path: Path, lines: Iterable[Mapping[str, Any]]) -> tuple[int | None, str]:
+    """The first step whose data are not all there, and what is missing."""
+    sizes: dict[str, int] = {}
+    step = None
+    for line in lines:
+        step = line.get("step", step) if "data" in line else None  # older versions have sizes only in the last line
+        for name, size in line.get("data", {}).items():
+            if sizes.get(name, -1) < size:
+                sizes[name] = _size_of(path / name, size)
+            if sizes[name] < size:
+                can_drop = step is not None and metadata.is_bp5(path)
+                remedy = f". A Writer that appends with AppendAfterSteps = {step} drops this step and later ones"
+                return step or 0, (
+                    f"{str(path)!r}: {name} has {sizes[name]} bytes, and the data of "
+                    f"{'the last step' if step is None else f'step {step}'} end at {size}: it was truncated, or "
+                    f"copied while it was written, or a node has lost its power{remedy if can_drop else ''}"
+                )
+    return None, ""
+
+
+def _size_of(file: Path, wanted: int) -> int:
+    """The size of a file; 0 if it is missing."""
+    try:
+        size = file.stat().st_size
+        if size < wanted:  # NFS may tell a former size until the file is opened
+            with open(file, "rb") as opened:
+                size = opened.seek(0, os.SEEK_END)
+    except FileNotFoundError:
+        return 0
+    return size
 
 
 def _require_formats(path: Path, recorded: int, may_end_in_part: bool) -> None:
@@ -187,9 +235,7 @@ def keep_steps(path: Path, n_steps: int) -> None:
     """Drops the lines of later steps, whose metadata are about to be cut off."""
     known = path / CHECKS_FILE
     if known.exists():
-        kept = known.with_name(f"{CHECKS_FILE}.part")
-        kept.write_bytes(_lines_before(known, n_steps))
-        os.replace(kept, known)
+        os.truncate(known, len(_lines_before(known, n_steps)))
 
 
 def records(path: Path) -> dict[tuple[int, str], VariableRecord]:

@@ -88,6 +88,8 @@ def index_end(folder: Path) -> int | None:
         CorruptArchiveError: what follows is not a part of a record either.
     """
     content = _index(folder)
+    if not content and (folder / INDEX).exists():
+        return 0  # not even the header is whole
     if content[36:38] == _BP4:
         return len(content) - (len(content) - HEADER_BYTES) % _BP4_RECORD_BYTES
     if content[36:38] != _BP5:

@@ -63,14 +63,20 @@ def repair(path: str | os.PathLike[str]) -> None:
         raise CuszError(f"cannot repair {os.fspath(path)!r}: {error}") from None
 
 
-def cut_incomplete_step(folder: Path) -> None:
+def cut_incomplete_step(folder: Path, kept: int = -1) -> None:
     """Cuts off what a step that is not complete has left.
 
+    Args:
+        kept: how many of the complete steps are to be kept, as in `keep_steps`.
+
     Raises:
-        CorruptArchiveError: a file is damaged, not only cut off.
+        CorruptArchiveError: a file is damaged, not only cut off, or lacks data of a step that is to be kept: what is
+            appended would lie where these were.
         CuszError: the files cannot be written to.
     """
-    checks.verify(folder, may_end_in_part=True)
+    found = checks.verify(folder, may_end_in_part=True, may_lack_data=True)
+    if found.lacking is not None and _number_kept(kept, metadata.count_steps(folder) or 0) > found.lacking:
+        raise CorruptArchiveError(found.why)
     with _cutting("a step that is not complete"):
         if (folder / metadata.FORMATS).exists():
             _cut(folder / metadata.FORMATS, metadata.formats_end(folder))
@@ -93,8 +99,8 @@ def keep_steps(folder: Path, kept: int) -> None:
     with _cutting("steps"):
         records = list(metadata.index_records(folder))
         begins = [record.begin for record in records if record.kind == b"s"]
-        kept = kept if kept >= 0 else max(len(begins) + 1 + kept, 0)
-        if kept >= len(begins):
+        kept = _number_kept(kept, len(begins))
+        if kept == len(begins):
             return
         ends: dict[int, int] = {}  # of data files
         files = np.empty(0, np.int64)
@@ -107,6 +113,10 @@ def keep_steps(folder: Path, kept: int) -> None:
         _cut_index(folder, begins[kept])
         for file, end in ends.items():
             _cut(folder / f"data.{file}", end)
+
+
+def _number_kept(kept: int, there: int) -> int:
+    return min(kept if kept >= 0 else max(there + 1 + kept, 0), there)
 
 
 def _cut_index(folder: Path, end: int) -> None:

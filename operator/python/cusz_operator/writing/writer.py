@@ -168,21 +168,26 @@ class Writer:
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
         caught = Caught()
         of_engine: dict[str, str] = {}
-        wanted, appends, has_statistics = False, False, None
+        wanted, kept, appends, has_statistics = False, -1, False, None
         with caught:
             self._settings = Settings({"eb": eb, "mode": mode, **options}, variables)
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
-            appends, has_statistics = self._checked(append)
+            kept = steps_kept(of_engine)
+            appends, has_statistics = self._checked(append, kept)
         try:
             own = Opening(self._path, str(engine), bool(append), bool(asynchronous), bool(overlap))
-            self._open(own, wanted, appends, has_statistics, of_engine, ranges, caught.error)
+            self._open(own, wanted, appends, kept, has_statistics, of_engine, ranges, caught.error)
         except BaseException:
             self._together.free()
             raise
 
-    def _checked(self, append: bool) -> tuple[bool, bool | None]:
+    def _checked(self, append: bool, kept: int) -> tuple[bool, bool | None]:
         """Refuses what cannot be written.
+
+        Args:
+            append: as given to the Writer.
+            kept: how many steps of the file are to be kept (`repair.keep_steps`).
 
         Returns, on rank 0:
             whether steps are appended: a file without complete steps is begun anew, because ADIOS2 (2.12) crashes when
@@ -199,7 +204,7 @@ class Writer:
             if self._engine != "SST":
                 Claim(folder).release()  # until ADIOS2 has made the files
             if append:
-                repair.cut_incomplete_step(folder)
+                repair.cut_incomplete_step(folder, kept)
                 appends = datafiles.has_steps(folder)
                 if not appends and any(file.stat().st_size for file in folder.iterdir()):
                     warnings.warn(f"{self._path!r} has no complete step to append to: it is begun anew", stacklevel=3)
@@ -216,6 +221,7 @@ class Writer:
         own: Opening,
         wanted: bool,
         appends: bool,
+        kept: int,
         has_statistics: bool | None,
         of_engine: dict[str, str],
         ranges: bool,
@@ -227,6 +233,7 @@ class Writer:
             own: the arguments that must be the same on all ranks.
             wanted: whether this rank wants ADIOS2 to keep the minimum and maximum of blocks.
             appends, has_statistics: on rank 0, as `_checked` returns them.
+            kept: as for `_checked`.
             of_engine: parameters of the engine.
             ranges: as given to the Writer.
             error: of this rank, if it has failed before.
@@ -251,7 +258,6 @@ class Writer:
         wanted = is_wanted_by_all if has_statistics is None else has_statistics
         wanted = wanted and self._can_have_statistics(bool(has_statistics), where)
         self._compressor = Compressor(ranges or wanted)
-        kept = steps_kept(of_engine)
         if appends:  # nothing is dropped before all ranks have come so far, and ADIOS2 opens what is left
             dropping = _error_of(lambda: repair.keep_steps(Path(self._path), kept)) if self._ranks.rank == 0 else None
             self._ranks.agree(dropping, where)
