@@ -413,6 +413,8 @@ def has_steps(path: Path) -> bool:
     """Whether `path` is a file with complete steps."""
     if not (path / "md.idx").exists():
         return False
+    with contextlib.suppress(CuszError):  # if it has no complete step
+        cusz_operator.repair(path)  # it cannot be read if the job was killed at a wrong moment
     with cusz_operator.Reader(path) as run:
         return len(run) > 0
 

@@ -194,6 +194,22 @@ def test_append(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], t
         assert all(support.same_bits(x, y) for x, y in zip(whole[name], run[name], strict=True))
 
 
+@pytest.mark.parametrize("n_steps", [0, 2])
+def test_append_after_a_kill_within_metadata(n_steps: int, ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
+    """ADIOS2 would crash when it reads what is left."""
+    path = tmp_path / "run.bp"
+    common = ("--size", 16, "--interval", 5, "--output", path, "--append", "--steps")
+    ranks(1, gray_scott, *common, 10)
+    if n_steps == 0:
+        (path / "cusz.checks").unlink()
+        for file, size in (("md.idx", 64), ("md.0", 0), ("mmd.0", 0)):
+            os.truncate(path / file, size)
+    with open(path / "mmd.0", "ab") as formats:
+        formats.write(bytes(10))
+    ranks(1, gray_scott, *common, 20)
+    assert np.ravel(fields_of_bp(path)["step"]).tolist() == [5, 10, 15, 20]
+
+
 def test_append_where_nodes_see_different_files(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     """Rank 0 decides whether there are steps to continue from; a different last step on another rank is refused."""
     common = ("--size", 16, "--interval", 5, "--output", tmp_path / "run.bp", "--append", "--steps")
