@@ -95,7 +95,8 @@ with xarray.open_dataset("run.nc", engine="h5netcdf") as back:
 def test_python_of_writer_and_reader(program: Callable, tmp_path: Path) -> None:
     page = (DOCS / "guides/writer.md").read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)
-    writing, _, reading, _, recording = map(textwrap.dedent, blocks)  # the others: constructors alone, and commands
+    # The others: constructors alone, and commands.
+    writing, restarting, _, reading, _, recording = map(textwrap.dedent, blocks)
     given = """
 import numpy as np
 comm, global_shape, offset = None, (20, 32, 32), (0, 0, 0)
@@ -119,6 +120,41 @@ if os.fork() == 0:
 """
     check = "assert [0 < abs(step.read('U') - U).max() <= 1e-2 for step in cz.Reader('run.bp')] == [True] * 4"
     program([sys.executable, "-c", given + stream + recording + check], cwd=tmp_path)
+    assert "AppendAfterSteps" in restarting
+
+
+@pytest.mark.mpi
+def test_restarting(mpirun: Callable, tmp_path: Path) -> None:
+    """The first of two jobs ends after steps that are computed again, and leaves a part of another one."""
+    page = (DOCS / "guides/writer.md").read_text(encoding="utf-8")
+    code = textwrap.dedent(page[page.index("    def steps_of") : page.index("- **Steps after the state**")])
+    given = """
+import contextlib, math, os, sys
+import numpy as np
+from mpi4py import MPI
+import cusz_core, cusz_operator as cz
+comm, end = MPI.COMM_WORLD, int(sys.argv[1])
+advance = lambda u: (u * 1.1 + 1).astype(np.float32)
+whole = np.arange(600, dtype=np.float32).reshape(20, 30)
+begin, stop = (20 * (comm.rank + n) // comm.size for n in (0, 1))
+global_shape, offset, u = whole.shape, (begin, 0), whole[begin:stop]
+"""
+    left = """
+if comm.rank == 0:
+    for path in ("run.bp", "state.bp"):
+        with open(path + "/mmd.0", "ab") as file:
+            file.write(bytes(10))
+"""
+    (tmp_path / "job.py").write_text(given + code + left, "utf-8")
+    for ranks, end in ((2, 14), (3, 31)):
+        mpirun(ranks, str(tmp_path / "job.py"), str(end), cwd=tmp_path, timeout=60)
+    cusz_operator.repair(tmp_path / "run.bp")
+    u = np.arange(600, dtype=np.float32).reshape(20, 30)
+    with cusz_operator.Reader(tmp_path / "run.bp") as run:
+        assert [int(step.read("n")) for step in run] == list(range(31))
+        for step in run:
+            u = (u * 1.1 + 1).astype(np.float32)
+            assert not support.violations(u, step.read("u"), 1e-3)
 
 
 def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
