@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import shutil
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -171,6 +173,21 @@ def test_data_that_are_missing(engine: Any, tmp_path: Path) -> None:
                 write(path, [5], append=True, parameters={"AppendAfterSteps": kept})
         write(path, [5], append=True, parameters={"AppendAfterSteps": 2})
         assert steps(path) == [0, 1, 5]
+
+
+def test_data_that_are_missing_from_a_file_of_an_older_version(tmp_path: Path) -> None:
+    """Sizes were recorded only when the file was closed, so which steps are affected is not known."""
+    path = tmp_path / "run.bp"
+    write(path, range(STEPS))
+    lines = [json.loads(line.rpartition(b" ")[0]) for line in (path / "cusz.checks").read_bytes().splitlines()]
+    for line in lines[:-1]:
+        del line["data"]
+    texts = [json.dumps(line).encode() for line in lines]
+    (path / "cusz.checks").write_bytes(b"".join(b"%s %d\n" % (text, zlib.crc32(text)) for text in texts))
+    assert steps(path) == list(range(STEPS))
+    os.truncate(path / "data.0", size(path / "data.0") - 1)
+    with cz.Reader(path) as run, pytest.raises(CorruptArchiveError, match="and the data of the last step end at"):
+        run[0].read("u")
 
 
 @contextlib.contextmanager
