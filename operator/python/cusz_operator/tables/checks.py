@@ -5,8 +5,9 @@ in the .bp folder: for every step a line of JSON and the line's CRC-32, written 
 line when the file is closed. ADIOS2 only appends to its metadata, so for these the last line is enough; anything after
 what it covers (an incomplete step, or steps by another program) is not checked.
 
-Every line also has the sizes of the data files. Where data that the index tells of are missing (a node has lost its
-power, or the file was copied while it was written), ADIOS2 (2.12) waits for them for ever.
+Lines also have the sizes of the data files: all lines if these are few, else only the last one. Where data that the
+index tells of are missing (a node has lost its power, or the file was copied while it was written), ADIOS2 (2.12) waits
+for them for ever.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from . import metadata
 CHECKS_FILE = "cusz.checks"
 _METADATA = (metadata.FORMATS, "md.0", metadata.INDEX)
 _PIECE = 1 << 24  # bytes read at once
+_FEW_FILES = 64  # data files, whose sizes are recorded at every step: each takes a question to the file system
 _BYTES_AT_ONCE = 1 << 20  # of metadata: for the checksum of more, the program does not wait
 
 
@@ -86,7 +88,9 @@ class Recorder:
             files = {name: self._path / name for name in _METADATA}
             sizes = {name: file.stat().st_size for name, file in files.items() if file.exists()}
             data = sorted(self._path.glob("data.*"))
-            line: dict[str, Any] = {"data": {file.name: file.stat().st_size for file in data}}
+            line: dict[str, Any] = {}
+            if step is None or len(data) <= _FEW_FILES:
+                line["data"] = {file.name: file.stat().st_size for file in data}
             if step is not None:
                 changed = {name: own for name, own in (variables or {}).items() if self._variables.get(name) != own}
                 line |= {"step": step, "tables": dict(tables or {})}
@@ -186,7 +190,7 @@ def _lacking(path: Path, lines: Iterable[Mapping[str, Any]]) -> tuple[int | None
     sizes: dict[str, int] = {}
     step = None
     for line in lines:
-        step = line.get("step", step) if "data" in line else None  # older versions have sizes only in the last line
+        step = line.get("step", step) if "data" in line else None
         for name, size in line.get("data", {}).items():
             if sizes.get(name, -1) < size:
                 sizes[name] = _size_of(path / name, size)
