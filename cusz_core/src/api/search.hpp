@@ -50,7 +50,8 @@ public:
     // The bound according to the sample; 0 if no other gives the PSNR. near: about where it may be, if that is known.
     double estimate(std::optional<double> near = {});
 
-    // The same for a PSNR, or `exact`, a bound that may keep all values exact, if it does and is about as large or takes fewer bytes.
+    // The same for a PSNR; or `exact`, a bound that may keep all values exact, if it does, and is about as large or takes
+    // fewer bytes. Without it, no bound gives a constant field a PSNR.
     double estimate_or(std::optional<double> exact, bool is_constant);
 
     // What else can be varied besides the bound, so that a PSNR takes fewer bytes: goes on with the first of the

@@ -69,7 +69,7 @@ inline std::uint64_t large_symbols(const std::uint8_t* symbol, std::uint32_t n) 
     return large & (~std::uint64_t{0} >> (max_group_points - n));
 }
 
-// Reads what an escape stands for, or a verbatim value. Returns the code; a verbatim value is listed instead, and has 0.
+// Reads what an escape stands for, or a verbatim value, which is listed, and has the code 0. Returns the code.
 template <class T>
 [[gnu::noinline]] std::int32_t read_escape(SplineTile<T>& tile, std::uint32_t phase, const TileForm::Group& group,
                                            std::uint32_t j, std::uint8_t symbol, typename Traits<T>::Bits special,
