@@ -19,6 +19,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for `import support`
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("scripts/bench", "scripts/paper", "apps")]
 
+import gpu_resources
+import runner
+
 import support
 import tiers
 from cusz_core import cli
@@ -233,6 +236,14 @@ def cusz_cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
         return (cli.main([str(word) for word in words]), *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> str:
+    try:
+        return gpu_resources.find_nvcc()
+    except runner.Failure as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -170,14 +170,6 @@ def test_no_kernel_spills_registers():
     assert resources.spilling(resources.read()) == []
 
 
-@pytest.fixture
-def nvcc():
-    try:
-        return resources.find_nvcc()
-    except runner.Failure as error:
-        pytest.skip(str(error))
-
-
 def test_the_program_that_launches_every_kernel_fits_them(nvcc):
     """No other quick test compiles it."""
     folders = [
