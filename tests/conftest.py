@@ -19,9 +19,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for `import support`
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("scripts/bench", "scripts/paper", "apps")]
 
-import gpu_resources
-import runner
-
 import support
 import tiers
 from cusz_core import cli
@@ -240,6 +237,9 @@ def cusz_cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
 
 @pytest.fixture(scope="session")
 def nvcc() -> str:
+    import gpu_resources
+    import runner
+
     try:
         return gpu_resources.find_nvcc()
     except runner.Failure as error:

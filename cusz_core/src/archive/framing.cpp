@@ -235,11 +235,9 @@ bool write_archives(const Workers& workers, const Coding& coding, bool with_rang
     std::vector<FieldToEncode> coded;
     for (const FieldToWrite& field : fields)
         if (field.layout.values > 0)
-            coded.push_back({.layout = field.layout,
-                             .field = field.field,
-                             .target = field.archive + codec.header_bytes,
-                             .capacity = std::max<std::uint64_t>(less_than_raw(field.layout), codec.header_bytes) -
-                                         codec.header_bytes});
+            coded.emplace_back(field.layout, field.field, field.archive + codec.header_bytes,
+                               std::max<std::uint64_t>(less_than_raw(field.layout), codec.header_bytes) -
+                                   codec.header_bytes);
     if (!workers.backend.engine(codec).encode_together(own, with_ranges, coded)) return false;
     auto next = coded.begin();
     for (FieldToWrite& field : fields) {

@@ -30,10 +30,13 @@ struct Encoded {
 
 // A field of many that are encoded together.
 struct FieldToEncode {
+    FieldToEncode(const Layout& its_layout, const Source& its_field, std::byte* at, std::uint64_t bytes)
+        : layout(its_layout), field(its_field), target(at), capacity(bytes) {}
+
     Layout layout;
     Source field;
-    std::byte* target = nullptr;      // as in encode(), on the host
-    std::uint64_t capacity = 0;       // likewise
+    std::byte* target;                // as in encode(), on the host
+    std::uint64_t capacity;           // likewise
     std::optional<Encoded> encoded{}; // the result
     ValueRange range{};               // of the field, if ranges are wanted
 };
