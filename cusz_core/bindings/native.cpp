@@ -256,6 +256,15 @@ private:
     bool on_device_ = false;
 };
 
+// Whether values of this format and size are floats or doubles in native byte order.
+bool is_float(const char* format, Py_ssize_t value_bytes) {
+    // numpy states the byte order of a type that was made with one, even if it is the machine's.
+    constexpr char native_order = std::endian::native == std::endian::little ? '<' : '>';
+    if (format == nullptr) return false;
+    if (*format == '@' || *format == '=' || *format == native_order) ++format;
+    return (std::strcmp(format, "f") == 0 && value_bytes == 4) || (std::strcmp(format, "d") == 0 && value_bytes == 8);
+}
+
 // A view of an array of floats or doubles in native byte order.
 struct Field {
     View view;
@@ -264,17 +273,9 @@ struct Field {
     std::array<uint64_t, CUSZ_MAX_NDIM> shape{};
 
     Field(nb::handle object, bool writable) : view(object, writable) {
-        const char* format = view.format();
-        // numpy states the byte order of a type that was made with one, even if it is the machine's.
-        constexpr char native_order = std::endian::native == std::endian::little ? '<' : '>';
-        if (*format == '@' || *format == '=' || *format == native_order) ++format;
-        if (std::strcmp(format, "f") == 0 && view.item_bytes() == 4) {
-            dtype = CUSZ_F32;
-        } else if (std::strcmp(format, "d") == 0 && view.item_bytes() == 8) {
-            dtype = CUSZ_F64;
-        } else {
+        if (!is_float(view.format(), static_cast<Py_ssize_t>(view.item_bytes())))
             raise(CUSZ_ERROR_UNSUPPORTED, "a field must be of native float32 or float64");
-        }
+        dtype = view.item_bytes() == 4 ? CUSZ_F32 : CUSZ_F64;
         if (view.ndim() < 1 || view.ndim() > CUSZ_MAX_NDIM) {
             raise(CUSZ_ERROR_UNSUPPORTED, "a field must have 1 to 4 dimensions");
         }
@@ -423,6 +424,22 @@ std::tuple<int32_t, nb::tuple> layout(nb::handle object, const nb::tuple& place)
     const Lease lease(place);
     const cusz_info info = inspect_archive(lease, archive);
     return {info.dtype, extents_of(info, info.shape)};
+}
+
+// (dtype, shape, checksum) of each archive, all in host memory; None for one that is damaged.
+nb::list identities(const nb::list& objects) {
+    const Lease lease{nb::make_tuple()};
+    nb::list found;
+    for (nb::handle object : objects) {
+        const Archive archive(object);
+        cusz_info info{};
+        info.struct_bytes = sizeof(info);
+        if (cusz_inspect(lease.context(), archive.view.data(), archive.view.bytes(), &info) == CUSZ_OK)
+            found.append(nb::make_tuple(info.dtype, extents_of(info, info.shape), info.checksum));
+        else
+            found.append(nb::none());
+    }
+    return found;
 }
 
 // The name of a stage; None if there is none, as in raw archives.
@@ -587,7 +604,7 @@ struct BoxInMemory {
 
     BoxInMemory(nb::handle array, const nb::tuple& first) {
         for (nb::handle index : first) start.push_back(nb::cast<uint64_t>(index));
-        if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDES | PyBUF_WRITABLE) != 0) throw nb::python_error();
+        if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDES | PyBUF_FORMAT) != 0) throw nb::python_error();
         for (int i = 0; i < view.ndim; ++i) {
             count.push_back(static_cast<uint64_t>(view.shape[i]));
             stride.push_back(static_cast<uint64_t>(view.strides[i] / view.itemsize));
@@ -596,6 +613,30 @@ struct BoxInMemory {
     ~BoxInMemory() { PyBuffer_Release(&view); }
     BoxInMemory(const BoxInMemory&) = delete;
     BoxInMemory& operator=(const BoxInMemory&) = delete;
+
+    cusz_dtype dtype() const { return view.itemsize == 4 ? CUSZ_F32 : CUSZ_F64; }
+
+    // Why no box of the archive's field can be decompressed into it, in a status and words; CUSZ_OK if one can.
+    std::pair<cusz_status, const char*> misfit(const Archive& archive) const {
+        if (!is_float(view.format, view.itemsize))
+            return {CUSZ_ERROR_UNSUPPORTED, "out must be of native float32 or float64"};
+        if (static_cast<size_t>(view.ndim) != start.size())
+            return {CUSZ_ERROR_PARAMETER, "out has another number of dimensions than start"};
+        if (view.readonly != 0) return {CUSZ_ERROR_PARAMETER, "out is read-only"};
+        auto begin = reinterpret_cast<uintptr_t>(view.buf), end = begin + static_cast<size_t>(view.itemsize);
+        bool is_regular = begin % static_cast<size_t>(view.itemsize) == 0;
+        for (int i = 0; i < view.ndim && view.len > 0; ++i) {
+            if (view.shape[i] == 1) continue;
+            is_regular = is_regular && view.strides[i] > 0 && view.strides[i] % view.itemsize == 0;
+            end += static_cast<size_t>((view.shape[i] - 1) * view.strides[i]);
+        }
+        if (!is_regular)
+            return {CUSZ_ERROR_PARAMETER, "the strides of out must be positive multiples of its aligned values"};
+        const auto other = reinterpret_cast<uintptr_t>(archive.view.data());
+        if (view.len > 0 && begin < other + archive.view.bytes() && other < end)
+            return {CUSZ_ERROR_PARAMETER, "out overlaps the archive: pass separate memory"};
+        return {CUSZ_OK, ""};
+    }
 };
 
 void decompress_box(nb::handle object, nb::handle out, const nb::tuple& start, int32_t threads,
@@ -606,6 +647,29 @@ void decompress_box(nb::handle object, nb::handle out, const nb::tuple& start, i
     lease.check(run([&] {
         return cusz_decompress_box(lease.context(), archive.view.data(), archive.view.bytes(), threads,
                                    box.start.data(), box.count.data(), box.stride.data(), box.view.buf);
+    }));
+}
+
+// Decompresses boxes that begin at `starts` into arrays, each from the archive of its number, which is in host memory.
+void decompress_many(const nb::list& objects, const nb::list& arrays, const nb::list& starts, int32_t threads) {
+    std::deque<Archive> archives;
+    std::deque<BoxInMemory> outs;
+    std::vector<cusz_box> boxes;
+    const size_t n = arrays.size();
+    for (size_t i = 0; i < n; ++i) {
+        const Archive& archive = archives.emplace_back(objects[i]);
+        const BoxInMemory& out = outs.emplace_back(arrays[i], nb::cast<nb::tuple>(starts[i]));
+        if (const auto [status, message] = out.misfit(archive); status != CUSZ_OK)
+            raise(status, ("archive " + std::to_string(i) + " of " + std::to_string(n) + ": " + message).c_str());
+        if (out.dtype() != outs[0].dtype() || out.view.ndim != outs[0].view.ndim)
+            raise(CUSZ_ERROR_PARAMETER, "archives must be of fields of one dtype and one number of dimensions");
+        boxes.push_back({sizeof(cusz_box), 0, archive.view.data(), archive.view.bytes(), out.start.data(),
+                         out.count.data(), out.stride.data(), out.view.buf});
+    }
+    if (n == 0) return;
+    const Lease lease{nb::make_tuple()};
+    lease.check(run([&] {
+        return cusz_decompress_many(lease.context(), outs[0].dtype(), outs[0].view.ndim, threads, n, boxes.data());
     }));
 }
 
@@ -782,10 +846,12 @@ NB_MODULE(_native, m) {
     m.def("compress_many", &compress_many, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
     m.def("predictor_name", [](int32_t number) { return name_of(cusz_predictor_name, number); });
     m.def("layout", &layout);
+    m.def("identities", &identities);
     m.def("inspect", &inspect);
     m.def("check", &check);
     m.def("decompress_into", &decompress_into);
     m.def("decompress_box", &decompress_box);
+    m.def("decompress_many", &decompress_many);
     m.def("inspect_level", &inspect_level);
     m.def("level_of_shape", &level_of_shape);
     m.def("decompress_level", &decompress_level);

@@ -81,10 +81,10 @@ struct Case {
 // Memory for what a case makes.
 struct Made {
     std::vector<char> archive, packed, archives;
-    std::vector<float> decoded;
+    std::vector<float> decoded, blocks;
     explicit Made(const Case& c)
         : archive(c.values * sizeof(float) + CUSZ_RAW_OVERHEAD_BYTES), packed(archive.size()),
-          archives(n_blocks * archive.size()), decoded(c.values) {}
+          archives(n_blocks * archive.size()), decoded(c.values), blocks(n_blocks * c.values) {}
     static constexpr std::size_t n_blocks = 5;
 };
 
@@ -132,6 +132,19 @@ int use(cusz_context* context, const Case& c, Made& to, bool only_decompress) {
     }
     worked(cusz_compress_many(context, &c.params, CUSZ_F32, ndim, Made::n_blocks, blocks, 1, to.archives.data(),
                               to.archives.size()));
+    std::uint64_t apart[CUSZ_MAX_NDIM] = {}, n = 1;
+    for (std::size_t d = c.shape.size(); d-- > 0; n *= c.shape[d]) apart[d] = n;
+    cusz_box boxes[Made::n_blocks]{};
+    for (std::size_t i = 0; i < Made::n_blocks; ++i)
+        boxes[i] = {sizeof(cusz_box),
+                    0,
+                    c.archive.data(),
+                    c.archive.size(),
+                    start,
+                    c.shape.data(),
+                    apart,
+                    to.blocks.data() + i * c.values};
+    worked(cusz_decompress_many(context, CUSZ_F32, ndim, c.params.threads, Made::n_blocks, boxes));
     return ran_out;
 }
 

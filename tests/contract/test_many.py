@@ -1,4 +1,4 @@
-"""`compress_many` gives the archives of `compress`, with the descriptions of `compress_described`."""
+"""`compress_many` gives the archives of `compress`, and `decompress_many` the values of `decompress`."""
 
 import math
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import pytest
 import cusz_core as cusz
 import support
 from cusz_core import Parameters, _native
-from cusz_core.errors import ParameterError, UnsupportedError
+from cusz_core.errors import CorruptArchiveError, ParameterError, UnsupportedError
 from field_kinds import KINDS
 from support import F32, F64
 
@@ -129,3 +129,92 @@ def test_what_is_refused():
     with pytest.raises(ParameterError, match="out overlaps a field"):
         cusz.compress_many([x, inside], 1e-3, out=both)
     assert math.isfinite(cusz.inspect(cusz.compress_many([x], 1e-3)[0]).ratio)
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
+@pytest.mark.parametrize("ndim", SHAPES)
+def test_values_are_those_of_single_calls(dtype, ndim, parameters):
+    fields = blocks(dtype, ndim)
+    archives = cusz.compress_many_described(fields, parameters)
+    parts = np.split(np.frombuffer(archives.archives, np.uint8), np.cumsum(archives.rows["archive_bytes"])[:-1])
+    alone = [cusz.decompress(part) for part in parts]
+    for made in (
+        cusz.decompress_many(parts, threads=parameters.threads),
+        cusz.decompress_many([part.tobytes() for part in parts], out=[np.empty(x.shape, dtype) for x in fields]),
+    ):
+        assert all(map(support.same_bits, made, alone))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, None])
+def test_boxes_of_many(threads):
+    """Parts of blocks, each to its place in a larger array, by any number of threads."""
+    fields = [support.smooth((n, 17, 20), F32, seed=n) for n in range(3, 40)]
+    archives = cusz.compress_many(fields, 1e-3, "rel")
+    starts = [(n % 3, 5, n % 7) for n in range(len(fields))]
+    whole, expected = np.zeros((len(fields), 4, 12, 26), F32), np.zeros((len(fields), 4, 12, 26), F32)
+    for to, archive, start in zip(expected, archives, starts, strict=True):
+        part = cusz.decompress_box(archive, start, (1, 12, 13))
+        to[2:3, :, ::2] = part
+    out = [to[2:3, :, ::2] for to in whole]
+    made = cusz.decompress_many(archives, starts, out=out, threads=threads)
+    assert all(a is b for a, b in zip(made, out, strict=True))
+    assert support.same_bits(whole, expected)
+    ends = cusz.decompress_many(archives, starts, threads=threads)
+    assert all(
+        support.same_bits(end, cusz.decompress_box(archive, start))
+        for end, archive, start in zip(ends, archives, starts, strict=True)
+    )
+
+
+def test_few_large_archives():
+    fields = [support.smooth((70, 80, 90), F64, seed=n) for n in range(2)]
+    archives = cusz.compress_many(fields, 1e-3)
+    assert all(map(support.same_bits, cusz.decompress_many(archives, threads=4), map(cusz.decompress, archives)))
+
+
+def test_no_archives_at_all():
+    assert cusz.decompress_many([]) == []
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_first_archive_that_fails_is_named(threads):
+    fields = [support.smooth((40, 50), F32, seed=n) for n in range(40)]
+    archives = [bytearray(archive) for archive in cusz.compress_many(fields, 1e-3)]
+    archives[20][-1] ^= 1
+    archives[30][-1] ^= 1
+    with pytest.raises(CorruptArchiveError, match=r"^archive 20 of 40: .*checksum"):
+        cusz.decompress_many(archives, threads=threads)
+    good = archives[:20]
+    assert all(map(support.same_bits, cusz.decompress_many(good, threads=threads), map(cusz.decompress, good)))
+
+
+def refuse_many(error: type[Exception], match: str, *args: Any, **options: Any) -> None:
+    with pytest.raises(error, match=match):
+        cusz.decompress_many(*args, **options)
+
+
+def test_what_is_refused_of_archives():
+    x = support.smooth((8, 8), F32)
+    archive, of_f64, flat = cusz.compress(x, 1e-3), cusz.compress(x.astype(F64), 1e-3), cusz.compress(x[0], 1e-3)
+    two, out = [archive, archive], [np.empty_like(x), np.empty_like(x)]
+    refuse_many(ParameterError, "one dtype and one number of dimensions", [archive, of_f64])
+    refuse_many(ParameterError, "one dtype and one number of dimensions", [archive, flat])
+    refuse_many(ParameterError, "starts has 1 items; there are 2", two, [(0, 0)])
+    refuse_many(ParameterError, "out has 1 items; there are 2", two, out=out[:1])
+    for starts in (None, [(0, 0), (0, 0)]):
+        refuse_many(UnsupportedError, r"^archive 1 of 2: archive is None", [archive, None], starts, out=out)
+        refuse_many(UnsupportedError, "^archive 1 of 2: out .*float", two, starts, out=[out[0], x.astype(np.int32)])
+        refuse_many(ParameterError, r"^archive 1 of 2: .*strides", two, starts, out=[out[0], out[1][::-1]])
+        read_only = np.empty_like(x)
+        read_only.flags.writeable = False
+        refuse_many(ParameterError, "^archive 1 of 2: out is read-only", two, starts, out=[out[0], read_only])
+        memory = np.zeros(4 * x.nbytes, np.uint8)
+        memory[: len(archive)] = np.frombuffer(archive, np.uint8)
+        inside = memory[: x.nbytes].view(F32).reshape(8, 8)
+        overlapping = [archive, memory[: len(archive)]]
+        refuse_many(ParameterError, "^archive 1 of 2: out overlaps", overlapping, starts, out=[out[0], inside])
+    refuse_many(ParameterError, "^archive 1 of 2: .*dimension", two, [(0, 0), (0, 1)], out=out)
+    refuse_many(ParameterError, "^archive 1 of 2: .*dimension", two, [(0, 0), (0,)], out=out)
+    refuse_many(ParameterError, "^archive 1 of 2: its field is of float64", [archive, of_f64], [(0, 0)] * 2, out=out)
+    refuse_many(ParameterError, "^archive 1 of 2: start is", two, [(0, 0), (-1, 0)], out=out)
+    refuse_many(UnsupportedError, "^archive 1 of 2: out", two, [(0, 0)] * 2, out=[out[0], None])

@@ -3,6 +3,7 @@
 // undefined behaviour.
 #include <cusz/cusz.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -339,6 +340,26 @@ void many_blocks(cusz_context* context, bool few) {
             next += size;
         }
     }
+    constexpr std::uint64_t start[3] = {}, stride[3] = {16 * 17, 17, 1};
+    std::vector<float> made(fields.size() * values), alone(values);
+    std::vector<cusz_box> boxes(fields.size());
+    for (std::size_t i = 0; i < boxes.size(); ++i)
+        boxes[i] = {sizeof(cusz_box),        0, blocks[i].archive, blocks[i].archive_bytes, start, shape, stride,
+                    made.data() + i * values};
+    for (const int threads : {1, 2, 4}) {
+        std::ranges::fill(made, 0.0f);
+        demand(cusz_decompress_many(context, CUSZ_F32, 3, threads, boxes.size(), boxes.data()) == CUSZ_OK,
+               "many archives");
+        for (std::size_t i = 0; i < boxes.size(); ++i)
+            demand(cusz_decompress(context, boxes[i].archive, boxes[i].archive_bytes, CUSZ_BACKEND_CPU, 1, alone.data(),
+                                   values * sizeof(float)) == CUSZ_OK &&
+                       std::memcmp(made.data() + i * values, alone.data(), values * sizeof(float)) == 0,
+                   "the values of a single call");
+    }
+    boxes[7].archive_bytes -= 1;
+    demand(cusz_decompress_many(context, CUSZ_F32, 3, 4, boxes.size(), boxes.data()) == CUSZ_ERROR_CORRUPT &&
+               std::strncmp(cusz_last_error(context), "archive 7 of ", 13) == 0,
+           "an archive that fails is named");
     demand(cusz_compress_many(context, &params, CUSZ_F32, 3, blocks.size(), blocks.data(), 1, archives.data(),
                               archives.size() - 1) == CUSZ_ERROR_PARAMETER,
            "too little room is refused");

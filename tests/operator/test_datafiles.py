@@ -270,6 +270,53 @@ def test_an_index_of_another_kind(damage: Callable[[bytes], bytes], file: tuple[
     assert DataFiles(path).starts(0) is None
 
 
+def test_small_archives_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one call for those that lie side by side, with the bytes that single reads give."""
+    path, n = tmp_path / "run.bp", 40
+    x = support.smooth((4 * n, 50), support.F32)
+    with cz.Writer(path, eb=1e-3) as out, out.step():
+        for begin in range(0, 4 * n, 4):
+            out.put("T", x[begin : begin + 4], x.shape, (begin, 0))
+    with cz.Reader(path) as run:
+        run[0].read("T")
+        places = run._contents._places_of("T", 0, range(n))
+        sizes = run[0].blocks("T")["archive_bytes"].tolist()
+    assert places is not None
+    data = DataFiles(path)
+    alone = [data.archive(Place(*place), size) for *place, size in zip(*places, sizes, strict=True)]
+    calls = support.calls_of(monkeypatch, os, "preadv")
+
+    def read(numbers: Any, shift: int = 0) -> list[bool | None]:
+        """Whether each archive is the one that is read alone; None if none was found."""
+        files, offsets = ([of_all[i] for i in numbers] for of_all in places)
+        found = data.archives(files, [offset + shift for offset in offsets], [sizes[i] for i in numbers])
+        return [
+            None if made is None else made.tobytes() == alone[i].tobytes()  # type: ignore[union-attr]
+            for i, made in zip(numbers, found, strict=True)
+        ]
+
+    def number_of_calls(numbers: Any) -> int:
+        calls.clear()
+        before = data.bytes_read
+        assert read(numbers) == [True] * len(numbers)
+        assert data.bytes_read - before == sum(sizes[i] for i in numbers)
+        return len(calls)
+
+    assert number_of_calls(range(n)) == 1
+    assert number_of_calls([]) == 0
+    assert number_of_calls([7]) == 1
+    assert number_of_calls(range(n)[::-1]) == n
+    assert number_of_calls([0, 1, 2, *range(10, 20)]) == 2
+    assert read(range(5), shift=1) == [None] * 5
+    assert read(range(5), shift=-1) == [None] * 5
+    monkeypatch.setattr(datafiles, "_MAX_IN_RUN", 16)
+    assert number_of_calls(range(n)) == 3
+    os.truncate(path / "data.0", places[1][-1] + 60)
+    assert read(range(n)) == [True] * (n - 1) + [None]
+    monkeypatch.setattr(datafiles, "_MAX_SMALL", sizes[5] - 1)
+    assert number_of_calls([4, 5, 6]) == 3
+
+
 def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     path = with_data_files(file[0], 5)
     monkeypatch.setattr(datafiles, "_MAX_OPEN", 2)

@@ -107,6 +107,7 @@ def library():
         *(c_void_p, c_void_p, c_int, c_int32, POINTER(c_uint64), c_void_p, c_void_p, c_size_t, POINTER(c_size_t))
     ]
     library.cusz_inspect.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]
+    library.cusz_decompress_many.argtypes = [c_void_p, c_int32, c_int32, c_int32, c_uint64, c_void_p]
     library.cusz_compress_many.argtypes = [
         *(c_void_p, c_void_p, c_int, c_int32, c_uint64, c_void_p, c_int32, c_void_p, c_size_t)
     ]
@@ -265,9 +266,52 @@ def test_blocks_of_this_version_and_of_a_newer_one(library, context, kind):
     known.field, known.struct_bytes = X.ctypes.data, size + 8
     status, message = call()
     assert status == PARAMETER
-    assert message.startswith(b"struct_bytes of block 3")
+    assert message.startswith(b"struct_bytes of blocks[3]")
     getattr(blocks[0], "known", blocks[0]).struct_bytes = 40
     assert call()[0] == PARAMETER
+
+
+class Box(ctypes.Structure):
+    """cusz_box."""
+
+    _fields_ = (
+        *(("struct_bytes", c_uint32), ("reserved", c_int32), ("archive", c_char_p), ("archive_bytes", c_size_t)),
+        *((name, c_void_p) for name in ("start", "count", "stride", "field")),
+    )
+
+
+class NewerBox(Box):
+    _fields_ = (("behind", ctypes.c_ubyte * 200),)
+
+
+@pytest.mark.parametrize("kind", [Box, NewerBox])
+def test_boxes_of_this_version_and_of_a_newer_one(library, context, kind):
+    archive, made = cusz.compress(X, 1e-3), np.empty((3, *X.shape), X.dtype)
+    start, stride = (c_uint64 * 3)(), (c_uint64 * 3)(*(step // X.itemsize for step in X.strides))
+    places = (ctypes.cast(each, c_void_p) for each in (start, SHAPE, stride))
+    boxes = (kind * 3)(*[kind(ctypes.sizeof(kind), 0, archive, len(archive), *places)] * 3)
+    for box, to in zip(boxes, made, strict=True):
+        box.field = to.ctypes.data
+
+    def call(dtype=1, ndim=3, threads=2):
+        status = library.cusz_decompress_many(context, dtype, ndim, threads, 3, byref(boxes))
+        return status, library.cusz_last_error(context)
+
+    assert call() == (OK, b"")
+    assert made.tobytes() == 3 * cusz.decompress(archive).tobytes()
+    assert call(dtype=2) == (
+        PARAMETER,
+        b"archive 0 of 3: its field is of float32 and has 3 dimensions; the box is of float64 and has 3",
+    )
+    assert call(ndim=2)[0] == PARAMETER
+    assert call(ndim=5)[0] == call(threads=-1)[0] == PARAMETER
+    boxes[1].count = None
+    assert call() == (PARAMETER, b"count is NULL")
+    boxes[1].count, boxes[1].struct_bytes = boxes[0].count, 48
+    assert call()[1].startswith(b"struct_bytes of boxes[1] is 48, that of boxes[0] is")
+    boxes[0].struct_bytes = 48
+    assert b"boxes.struct_bytes is 48; legal: multiples of 8 from 56 to 4096" in call()[1]
+    assert library.cusz_decompress_many(context, 1, 1, 0, 0, None) == OK
 
 
 def test_names_of_stages(library):

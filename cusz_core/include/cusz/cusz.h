@@ -404,6 +404,28 @@ CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* arch
                                          int32_t threads, const uint64_t* start, const uint64_t* count,
                                          const uint64_t* stride, void* field);
 
+/* A box for cusz_decompress_many. */
+typedef struct cusz_box {
+    uint32_t struct_bytes; /* sizeof(cusz_box), set by the caller */
+    int32_t reserved;      /* 0 */
+    const void* archive;   /* this member and all below: as for cusz_decompress_box */
+    size_t archive_bytes;
+    const uint64_t* start;
+    const uint64_t* count;
+    const uint64_t* stride;
+    void* field;
+} cusz_box;
+
+/* Reconstructs boxes of many archives, as cusz_decompress_box does of one. It is meant for hundreds of small blocks:
+ * one thread per box is faster than all threads on one box after the other.
+ *   dtype, ndim   of all archives
+ *   threads       as in cusz_params
+ *   count, boxes  all with the same struct_bytes. No two boxes may share memory, and none may share it with an archive
+ * Errors: as cusz_decompress_box, with the number of the first archive that failed; PARAMETER also for one of another
+ * dtype or ndim. The contents of all boxes are undefined then. */
+CUSZ_API cusz_status cusz_decompress_many(cusz_context* context, cusz_dtype dtype, int32_t ndim, int32_t threads,
+                                          uint64_t count, const cusz_box* boxes);
+
 /* ---- Levels: previews of a field, from the first bytes of its archive
  *
  * Archives of CUSZ_PREDICTOR_SPLINE hold the coarsest level first, so their first bytes are enough for a level (with

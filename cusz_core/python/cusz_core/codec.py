@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import _native, arguments, device_memory, preview
 from .arguments import ArchiveLike, DeviceArray, Field
-from .errors import ParameterError, UnsupportedError
+from .errors import CuszError, ParameterError, UnsupportedError
 from .parameters import Backend, Mode, Options, Parameters
 
 if TYPE_CHECKING:
@@ -436,26 +436,88 @@ def decompress_box(
         ParameterError: a box that is not within the field, or `out` that does not fit.
         OutOfMemoryError: not enough memory.
     """
-    source = archive if type(archive) is bytes else device_memory.archive(archive)
-    if isinstance(source, device_memory.DeviceView):
-        raise UnsupportedError("a box is decoded in host memory: copy the archive there, or use decompress")
     first = arguments.extents(start, "start")
     wanted = None if out is None else arguments.shape_of_output(out)
     if count is not None:
         wanted = arguments.extents(count, "count")
+    source = _host_archive(archive)
     if level != 0 or archive_bytes is not None:
-        return preview.decompress_level(archive, level, archive_bytes, first, wanted, out=out, threads=threads)  # type: ignore[no-any-return]
-    dtype_id, shape = _native.layout(source, device_memory.HERE)
-    dtype = arguments.dtype_of(dtype_id)
-    extent = arguments.extents_of_box(first, wanted, shape, "the field")
-    if out is None:
-        result = arguments.new_array(dtype, extent)
-    else:
-        arguments.output_box(out, dtype, extent)
-        arguments.separate(out, source)
-        result = out
+        return preview.decompress_level(source, level, archive_bytes, first, wanted, out=out, threads=threads)  # type: ignore[no-any-return]
+    first, result = _box(source, first, wanted, out)
     _native.decompress_box(source, result, first, arguments.threads(threads) or 0, device_memory.HERE)
     return result
+
+
+def decompress_many(
+    archives: Sequence[ArchiveLike],
+    starts: Sequence[Sequence[int]] | None = None,
+    *,
+    out: Sequence[NDArray[Any]] | None = None,
+    threads: int | None = None,
+) -> list[NDArray[Any]]:
+    """Reconstructs the fields of many archives, such as the blocks of an AMR level, or boxes of them, in host memory.
+
+    Each thread takes whole archives, whereas `decompress` of a small one has work for only one thread; and one call
+    costs less than many.
+
+    Args:
+        archives: as in `decompress_box`, all of fields of one dtype and one number of dimensions.
+        starts: where the boxes begin, as in `decompress_box`; None: at the first value.
+        out: arrays as in `decompress_box`, one for each archive, which must not overlap each other. None: new ones,
+            whose boxes reach to the ends of the fields.
+        threads: CPU threads; None as in `compress`.
+
+    Returns:
+        The arrays, in the order of the archives.
+
+    Raises:
+        As `decompress_box`, with the number of the first archive that failed; ParameterError: dtypes or numbers of
+        dimensions differ, or there are fewer or more of `starts` or `out` than archives. After an error, the contents
+        of all arrays are undefined.
+    """
+    n, n_threads = len(archives), arguments.threads(threads) or 0
+    for name, items in (("starts", starts), ("out", out)):
+        if items is not None and len(items) != n:
+            raise ParameterError(f"{name} has {len(items)} items; there are {n} archives")
+    sources, firsts, results = [], [], []
+    for i in range(n):
+        try:
+            source = _host_archive(archives[i])
+            start = None if starts is None else arguments.extents(starts[i], "start")
+            given = None if out is None else out[i]
+            count = None if out is None else arguments.shape_of_output(given)
+            if start is None or given is None:
+                first, result = _box(source, start, count, given)
+            else:  # which the library checks faster
+                first, result = start, given
+        except CuszError as error:
+            raise type(error)(f"archive {i} of {n}: {error}") from error
+        sources.append(source)
+        firsts.append(first)
+        results.append(result)
+    _native.decompress_many(sources, results, firsts, n_threads)
+    return results
+
+
+def _box(
+    source: Any, start: tuple[int, ...] | None, count: tuple[int, ...] | None, out: NDArray[Any] | None
+) -> tuple[tuple[int, ...], NDArray[Any]]:
+    """Where a box of an archive's field begins, and the array that it goes to: `out`, or a new one."""
+    dtype_id, shape = _native.layout(source, device_memory.HERE)
+    dtype, first = arguments.dtype_of(dtype_id), (0,) * len(shape) if start is None else start
+    extent = arguments.extents_of_box(first, count, shape, "the field")
+    if out is None:
+        return first, arguments.new_array(dtype, extent)
+    arguments.output_box(out, dtype, extent)
+    arguments.separate(out, source)
+    return first, out
+
+
+def _host_archive(archive: ArchiveLike) -> Any:
+    source = archive if type(archive) is bytes else device_memory.archive(archive)
+    if isinstance(source, device_memory.DeviceView):
+        raise UnsupportedError("a box is decoded in host memory: copy the archive there, or use decompress")
+    return source
 
 
 def check(archive: ArchiveLike, *, threads: int | None = None) -> None:

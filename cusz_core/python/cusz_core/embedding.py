@@ -25,6 +25,7 @@ Values that are stored exactly:
 Results:
     absolute_bound the absolute bound for one relative to a value range, by the library's own rule
     compare        which decoded values break a bound, decided exactly, and their errors: a SumOfSquares
+    identities     dtype number, shape and checksum of archives in host memory; None for a damaged one
     json_value     a value for JSON, which has no NaN and no infinities
     predictor_name name of a predictor number from `compress_many_described`; None for -1
     scaled_range   the size of a value range times a scale at which it does not overflow, and the scale
@@ -41,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native, device_memory
-from ._native import absolute_bound, instruction_set, predictor_name
+from ._native import absolute_bound, identities, instruction_set, predictor_name
 from .arguments import bytes_limit, describe, dictionary, dtype_id_of, error_bound, extents, integer, real, threads
 from .backends import cpu_model, lossless_stages
 from .device_memory import module_of, on_current_device
@@ -62,6 +63,7 @@ __all__ = [
     "dtype_id_of",
     "error_bound",
     "extents",
+    "identities",
     "instruction_set",
     "integer",
     "json_value",

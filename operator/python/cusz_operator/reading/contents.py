@@ -115,6 +115,9 @@ for _cached in filter(None, (getattr(each, "lock", None) for each in vars(Blocks
     free_after_fork(_cached, "innermost")  # before Python 3.12, a cached property has a lock, for all instances
 
 
+_MAX_UNUSED = 1 << 10  # bytes that a kept archive may keep in memory besides its own
+
+
 class Cache:
     """The most recently used archives, up to a number of bytes."""
 
@@ -134,6 +137,8 @@ class Cache:
             return
         if key in self._kept:  # two threads have fetched it
             return
+        if archive.base is not None and archive.base.nbytes > archive.nbytes + _MAX_UNUSED:
+            archive = archive.copy()  # of several that were read at once
         self._kept[key] = archive
         self._bytes += archive.nbytes
         while self._bytes > self._max_bytes:
@@ -373,15 +378,28 @@ class Contents:
 
     def archive(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
         """The archive of a block, by its number; None if it is not compressed by this plugin."""
-        key = (name, step, number)
+        found = self.archives(name, step, [number], dtype)
+        return None if found is None else found[0]
+
+    def archives(
+        self, name: str, step: int, numbers: Sequence[int], dtype: np.dtype[Any]
+    ) -> list[NDArray[np.uint8]] | None:
+        """The archives of blocks, by their numbers; None if one of them is not compressed by this plugin."""
         with self._lock:
-            known = self._cache.get(key)
-        if known is None:
-            known = self._fetch(name, step, number, dtype)
-            if known is not None:
-                with self._lock:
-                    self._cache.put(key, known)
-        return known
+            cached = {number: self._cache.get((name, step, number)) for number in numbers}
+        known = {number: archive for number, archive in cached.items() if archive is not None}
+        unknown = [number for number in numbers if number not in known]
+        known.update(self._fetched(name, step, unknown, dtype))
+        for number in unknown:
+            with self._lock:
+                archive = known.get(number)
+                if archive is None:
+                    archive = self._captured(name, step, number, dtype)
+                if archive is None:
+                    return None
+                self._cache.put((name, step, number), archive)
+                known[number] = archive
+        return [known[number] for number in numbers]
 
     def prefix(
         self, name: str, step: int, number: int, dtype: np.dtype[Any], level: int
@@ -394,14 +412,14 @@ class Contents:
         key, key_of_prefix = (name, step, number), (name, step, -1 - number)
         with self._lock:
             known = self._cache.get(key)
-            place = self._place(name, step, number) if known is None else None
+            places = self._places_of(name, step, [number]) if known is None else None
             row = self.blocks(name, step).table[number]
             first = self._cache.get(key_of_prefix)
         is_as_stored = field_shape(row["count"].tolist()) == tuple(row["count"].tolist())  # no axes are merged
-        if known is None and place is not None and self._data is not None and is_as_stored:
+        if known is None and places is not None and self._data is not None and is_as_stored:
             archive_bytes = int(row["archive_bytes"])
             with contextlib.suppress(CuszError):
-                first = _prefix(self._data, place, row, dtype, level, first)
+                first = _prefix(self._data, Place(places[0][0], places[1][0]), row, dtype, level, first)
                 if first is not None:
                     with self._lock:
                         self._cache.drop(key_of_prefix)
@@ -423,33 +441,38 @@ class Contents:
             return None
         return cusz_core.inspect(archive)
 
-    def _fetch(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
-        with self._lock:
-            place = self._place(name, step, number)
-            row = self.blocks(name, step).table[number]
-        if place is not None and self._data is not None:
-            found = self._data.archive(place, int(row["archive_bytes"]))
-            with contextlib.suppress(CuszError):
-                if found is not None and _is_block(cusz_core.inspect(found), row, dtype):
-                    return found
+    def _fetched(self, name: str, step: int, numbers: list[int], dtype: np.dtype[Any]) -> dict[int, NDArray[np.uint8]]:
+        """Archives of blocks from data files, by number, if they are where they are expected."""
+        places = self._places_of(name, step, numbers)
+        if places is None or self._data is None or dtype not in (np.float32, np.float64):
+            return {}
+        rows = self.blocks(name, step).table[numbers]
+        archives = self._data.archives(*places, rows["archive_bytes"].tolist())
+        identities = iter(embedding.identities([archive for archive in archives if archive is not None]))
+        found, kind = {}, embedding.dtype_id_of(dtype)
+        for number, archive, count, checksum in zip(
+            numbers, archives, rows["count"].tolist(), rows["checksum"].tolist(), strict=True
+        ):
+            if archive is not None and next(identities) == (kind, field_shape(count), checksum):
+                found[number] = archive
+        if len(found) < len(numbers):
             with self._lock:
-                self._places[name, step] = None  # it is not where it was expected
-        with self._lock:
-            return self._captured(name, step, number, dtype)
+                self._places[name, step] = None  # they are not where they were expected
+        return found
 
-    def _place(self, name: str, step: int, number: int) -> Place | None:
-        """Where the archive of a block must lie in a data file; None if that is not known."""
+    def _places_of(self, name: str, step: int, numbers: Sequence[int]) -> tuple[list[int], list[int]] | None:
+        """Where the archives of blocks must lie: numbers of data files, and offsets; None if that is not known."""
         starts = self._data.starts(step) if self._data is not None else None
         if starts is None:
             return None
         with self._lock:
             if (name, step) not in self._asked:
-                self.expect(name, step, [number])
+                self.expect(name, step, numbers)
             relative = self._places.get((name, step))
         if relative is None:
             return None
-        rank = int(self.blocks(name, step).table["rank"][number])
-        return Place(int(starts[0][rank]), int(starts[1][rank] + relative[number]))
+        rank = self.blocks(name, step).table["rank"][numbers]
+        return starts[0][rank].tolist(), (starts[1][rank] + relative[numbers]).tolist()
 
     def expect(self, name: str, step: int, numbers: Sequence[int]) -> None:
         """Says which blocks are going to be requested: if they are many, it pays to find out where the archives of the

@@ -10,11 +10,13 @@ so what is read is compared with what must be there; where it differs, ADIOS2 ha
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
 import struct
 import threading
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,11 @@ from ..tables import checks, metadata
 _PART_OF_DESCRIPTORS = 8
 _MAX_OPEN = 1024
 _COMPARED = 1 << 16  # bytes at the end of metadata that tell whether a file is still the same
+_MAX_SMALL, _MAX_GAP, _MAX_IN_RUN = (
+    1 << 16,
+    1 << 10,
+    256,
+)  # archives read in one call: bytes of each and between, number
 _ALIGNED = 64  # offset of an archive in its memory: decoding is faster if it is aligned
 
 
@@ -212,6 +219,51 @@ class DataFiles:
         with _kept.lock:
             self.bytes_read += read - max(known, len(_PREFIX))
         return memory[_ALIGNED:] if stored[: len(_PREFIX)].tobytes() == _PREFIX else None
+
+    def archives(
+        self, files: Sequence[int], offsets: Sequence[int], n_bytes: Sequence[int]
+    ) -> list[NDArray[np.uint8] | None]:
+        """`archive` of many places. Small ones that lie close to each other are read in one call of the system."""
+        found: list[NDArray[np.uint8] | None] = []
+        while (i := len(found)) < len(files):
+            end = i + 1
+            while end < len(files) and end - i < _MAX_IN_RUN and files[end] == files[i]:
+                gap = offsets[end] - offsets[end - 1] - len(_PREFIX) - n_bytes[end - 1]
+                if not 0 <= gap <= _MAX_GAP or max(n_bytes[end - 1], n_bytes[end]) > _MAX_SMALL:
+                    break
+                end += 1
+            is_run = end - i > 1 and offsets[i] >= 0  # preadv might take -1 for something else
+            run = self._run(files[i], offsets[i:end], n_bytes[i:end]) if is_run else None
+            found += run or [self.archive(Place(files[i], offsets[i]), n_bytes[i])]
+        return found
+
+    def _run(
+        self, number: int, offsets: Sequence[int], n_bytes: Sequence[int]
+    ) -> list[NDArray[np.uint8] | None] | None:
+        """Archives that lie one after the other in a file; None if it ends before they do."""
+        ends = [0, *(begin + len(_PREFIX) + n - offsets[0] for begin, n in zip(offsets, n_bytes, strict=True))]
+        # Each archive is put at an aligned place. Directly before it is what the file has between the one before and it,
+        # which ends in _PREFIX.
+        gaps = [b - a - n for (a, b), n in zip(itertools.pairwise(ends), n_bytes, strict=True)]
+        places, place = [], 0
+        for gap, n in zip(gaps, n_bytes, strict=True):
+            place = -(-(place + gap) // _ALIGNED) * _ALIGNED
+            places.append(place)
+            place += n
+        memory = np.empty(place, np.uint8)
+        whole = memory.data
+        try:
+            pieces = [whole[p - gap : p + n] for p, gap, n in zip(places, gaps, n_bytes, strict=True)]
+            if os.preadv(self._file(number).descriptor, pieces, offsets[0]) != ends[-1]:
+                return None
+        except OSError:
+            return None
+        with _kept.lock:
+            self.bytes_read += sum(n_bytes)
+        return [
+            memory[p : p + n] if whole[p - len(_PREFIX) : p] == _PREFIX else None
+            for p, n in zip(places, n_bytes, strict=True)
+        ]
 
     def close(self) -> None:
         with _kept.lock:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import functools
 import itertools
 import math
 import zlib
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -379,8 +381,9 @@ class ReaderStep:
                 needed.append((number, common, first))
         self._contents.expect(name, self.index, [number for number, *_ in needed])
         raw_bytes = blocks.table["raw_bytes"][[number for number, *_ in needed]]
-        tasks = _tasks(needed, raw_bytes, self._contents.threads if self._contents.reads_files else 1)
-        workers = min(self._contents.threads, len(tasks))
+        tasks = _tasks(needed, raw_bytes)
+        shared = self._contents.reads_files and not _are_small(raw_bytes)
+        workers = min(self._contents.threads, len(tasks)) if shared else 1
 
         def read(number: int, common: Box, first: Extents) -> None:
             place = blocks.box(number)
@@ -466,42 +469,45 @@ class ReaderStep:
             result[...] = fill
         numbers = [number for number, *_ in needed]
         self._contents.expect(name, self.index, numbers)
-        tasks = _tasks(needed, blocks.table["raw_bytes"][numbers], self._contents.threads)
+        raw_bytes = blocks.table["raw_bytes"][numbers]
+        tasks = _tasks(needed, raw_bytes)
         workers = min(self._contents.threads, len(tasks))
+        fetches = self._contents.reads_files and not _are_small(raw_bytes)
+        in_words = functools.partial(self._contents.block_in_words, name, self.index)
 
-        def fetched(number: int) -> NDArray[np.uint8] | None:
-            archive = self._contents.archive(name, self.index, number, dtype) if blocks.may_be_archives else None
-            if archive is None:
-                blocks.may_be_archives = False
-            return archive
+        def fetched(task: list[tuple[int, Box, Box]]) -> list[NDArray[np.uint8]] | None:
+            if not blocks.may_be_archives:
+                return None
+            archives = self._contents.archives(name, self.index, [number for number, *_ in task], dtype)
+            blocks.may_be_archives = archives is not None
+            return archives
 
-        def decode(block: Box, common: Box, archive: NDArray[np.uint8]) -> None:
-            what = self._contents.block_in_words(name, self.index, block[0])
-            threads = _threads(math.prod(block[1]) * dtype.itemsize, self._contents.threads // workers)
-            shape = field_shape(block[1]) if blocks.has_table else None
-            _decode(archive, shape, block, common, result[_slices(common, box[0])], threads, what)
-
-        def decode_all(task: list[tuple[int, Box, Box]], archives: Sequence[NDArray[np.uint8] | None]) -> None:
-            for (number, block, common), given in zip(task, archives, strict=True):
-                archive = fetched(number) if given is None else given
-                if archive is None:
-                    return
-                decode(block, common, archive)
+        def decode(task: list[tuple[int, Box, Box]], given: list[NDArray[np.uint8]] | None) -> None:
+            archives = fetched(task) if given is None else given
+            if archives is None:
+                return
+            shapes = [field_shape(block[1]) if blocks.has_table else None for _, block, _ in task]
+            parts = [
+                _Part(archive, shape, block, common, result[_slices(common, box[0])], in_words)
+                for archive, shape, (_, block, common) in zip(archives, shapes, task, strict=True)
+            ]
+            _decode(parts, self._contents.threads // workers)
 
         if workers == 1:
-            decode_all(needed, [None] * len(needed))
+            for task in tasks:
+                decode(task, None)
             return blocks.may_be_archives
-        there = embedding.on_current_device(decode_all)
+        there = embedding.on_current_device(decode)
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             pending: deque[concurrent.futures.Future[None]] = deque()
             for task in tasks:
                 # Only the caller's thread calls ADIOS2: MPI may allow no other (MPI_THREAD_FUNNELED).
-                archives = [None if self._contents.reads_files else fetched(number) for number, *_ in task]
+                given = None if fetches else fetched(task)
                 if not blocks.may_be_archives:
                     break
                 if len(pending) > 2 * workers:  # waiting archives take memory, and errors should be raised soon
                     pending.popleft().result()
-                pending.append(pool.submit(there, task, archives))
+                pending.append(pool.submit(there, task, given))
             while pending:
                 pending.popleft().result()
         return blocks.may_be_archives
@@ -524,12 +530,16 @@ class ReaderStep:
         return first, extent
 
 
-def _tasks(needed: list[_T], raw_bytes: NDArray[np.int64], threads: int) -> list[list[_T]]:
-    """Groups of blocks, in order, each worth a call of another thread; one group if threads do not pay."""
-    if threads == 1 or raw_bytes.sum() < _MIN_MEAN_BYTES * len(needed):
-        return [needed]
+def _tasks(needed: list[_T], raw_bytes: NDArray[np.int64]) -> list[list[_T]]:
+    """Groups of blocks, in order, each worth a call of another thread."""
     task = (np.cumsum(raw_bytes) - raw_bytes) // _BYTES_PER_TASK
-    return [needed[i:j] for i, j in itertools.pairwise([0, *(np.flatnonzero(np.diff(task)) + 1).tolist(), len(needed)])]
+    ends = [*(np.flatnonzero(np.diff(task)) + 1).tolist(), len(needed)]
+    return [needed[i:j] for i, j in itertools.pairwise([0, *ends])]
+
+
+def _are_small(raw_bytes: NDArray[np.int64]) -> bool:
+    """Whether reading these blocks mostly occupies the interpreter, which runs one thread at a time."""
+    return bool(raw_bytes.sum() < _MIN_MEAN_BYTES * len(raw_bytes))
 
 
 def _threads(raw_bytes: int, most: int) -> int:
@@ -537,32 +547,50 @@ def _threads(raw_bytes: int, most: int) -> int:
     return max(min(raw_bytes // _BYTES_PER_THREAD, most), 1)
 
 
-def _decode(
-    archive: NDArray[np.uint8],
-    shape: Extents | None,
-    block: Box,
-    common: Box,
-    target: Any,
-    threads: int,
-    what: str,
-) -> None:
-    """Decodes the part of a block that lies in the box being read, into its place in the result.
+class _Part(NamedTuple):
+    """A part of a block that lies in the box being read.
 
-    Args:
+    Attributes:
         shape: the archive's, if it is known: some axes are merged if there are more than four, and Fortran's reversed.
+        target: its place in the result.
+        in_words: what a block is called in messages, from where it begins.
     """
-    start, count = block
-    with naming(what):
-        shape = cusz_core.inspect(archive).shape if shape is None else shape
-        if isinstance(target, np.ndarray) and shape == count:
-            first = [c - s for c, s in zip(common[0], start, strict=True)]
-            cusz_core.decompress_box(archive, first, out=target, threads=threads)
-        elif common == block and _is_contiguous(target):
-            cusz_core.decompress(archive, out=target.reshape(shape), threads=threads)
-        else:
-            like = None if isinstance(target, np.ndarray) else target
-            values = cusz_core.decompress(archive, like=like, threads=threads)
-            target[...] = values.reshape(count)[_slices(common, start)]
+
+    archive: NDArray[np.uint8]
+    shape: Extents | None
+    block: Box
+    common: Box
+    target: Any
+    in_words: Callable[[Extents], str]
+
+    def decode(self, threads: int) -> None:
+        start, count = self.block
+        with naming(self.in_words(start)):
+            shape = cusz_core.inspect(self.archive).shape if self.shape is None else self.shape
+            if isinstance(self.target, np.ndarray) and shape == count:
+                cusz_core.decompress_box(self.archive, self.first(), out=self.target, threads=threads)
+            elif self.common == self.block and _is_contiguous(self.target):
+                cusz_core.decompress(self.archive, out=self.target.reshape(shape), threads=threads)
+            else:
+                like = None if isinstance(self.target, np.ndarray) else self.target
+                values = cusz_core.decompress(self.archive, like=like, threads=threads)
+                self.target[...] = values.reshape(count)[_slices(self.common, start)]
+
+    def first(self) -> list[int]:
+        """Where it begins in its block."""
+        return [c - s for c, s in zip(self.common[0], self.block[0], strict=True)]
+
+
+def _decode(parts: list[_Part], threads: int) -> None:
+    """Decodes parts of blocks into their places in the result."""
+    if len(parts) > 1 and all(isinstance(p.target, np.ndarray) and p.shape == p.block[1] for p in parts):
+        archives, out = [p.archive for p in parts], [p.target for p in parts]
+        with contextlib.suppress(CuszError):  # below, the message of an error tells which part it is about
+            most = _threads(sum(target.nbytes for target in out), threads)
+            cusz_core.decompress_many(archives, [p.first() for p in parts], out=out, threads=most)
+            return
+    for part in parts:
+        part.decode(_threads(math.prod(part.block[1]) * part.target.dtype.itemsize, threads))
 
 
 def _decode_level(

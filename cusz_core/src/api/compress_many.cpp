@@ -1,4 +1,4 @@
-// Many blocks in one call of the C interface. Each thread compresses a block of its own.
+// Compresses many blocks in one call of the C interface.
 #include <cusz/cusz.h>
 
 #include <algorithm>
@@ -6,65 +6,19 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "archive/layout.hpp"
-#include "codec/cpu/parallel.hpp"
 #include "codec/device_backend.hpp"
 #include "context.hpp"
+#include "many.hpp"
 #include "params.hpp"
 
 namespace {
 
 using namespace cusz;
 
-// The blocks are struct_bytes of the first one apart: a program may know fewer or more members than this library.
-class Blocks {
-public:
-    Blocks(cusz_block* first, std::uint64_t count) : first_(reinterpret_cast<std::byte*>(first)), count_(count) {
-        if (count == 0) return;
-        need(first, "blocks");
-        apart_ = first->struct_bytes;
-        check_struct_bytes("blocks", apart_, sizeof(cusz_block), "set it to sizeof(cusz_block)");
-        for (std::uint64_t i = 1; i < count; ++i)
-            if ((*this)[i].struct_bytes != apart_)
-                fail(CUSZ_ERROR_PARAMETER, "struct_bytes of block ", i, " is ", (*this)[i].struct_bytes,
-                     ", that of block 0 is ", apart_);
-    }
-    std::uint64_t count() const { return count_; }
-    cusz_block& operator[](std::uint64_t i) const { return *reinterpret_cast<cusz_block*>(first_ + i * apart_); }
-
-private:
-    std::byte* first_;
-    std::uint64_t count_;
-    std::size_t apart_ = 0;
-};
-
-// The first block that failed, by number. Blocks are taken in order, so those before it have been tried.
-class FirstFailure {
-public:
-    void note(std::uint64_t block, cusz_status status, const char* message) {
-        const std::lock_guard lock(mutex_);
-        if (block > block_) return;
-        block_ = block;
-        status_ = status;
-        message_ = message;
-    }
-    void raise_of(std::uint64_t count) const {
-        if (status_ != CUSZ_OK) fail(status_, "block ", block_, " of ", count, ": ", message_);
-    }
-
-private:
-    std::mutex mutex_;
-    std::uint64_t block_ = std::numeric_limits<std::uint64_t>::max();
-    cusz_status status_ = CUSZ_OK;
-    std::string message_;
-};
+using Blocks = Structures<cusz_block>;
 
 // The work of one call.
 class Batch {
@@ -93,13 +47,7 @@ public:
             blocks_[i].archive = to;
             to += max_archive_bytes(i);
         }
-        FirstFailure failure;
-        try {
-            for (std::uint64_t first = 0; first < blocks_.count();) first = compress_group(first, failure);
-        } catch (const Error&) {
-            failure.raise_of(blocks_.count());
-            throw;
-        }
+        for (std::uint64_t first = 0; first < blocks_.count();) first = compress_group(first);
         to = archives;
         for (std::uint64_t i = 0; i < blocks_.count(); ++i) {
             if (blocks_[i].archive != to) std::memmove(to, blocks_[i].archive, blocks_[i].archive_bytes);
@@ -179,22 +127,14 @@ private:
         return first;
     }
 
-    // Each thread takes a block of its own, unless there are few blocks and they are worth several threads, or a device
-    // does the work.
+    // One if a device does the work.
     int threads_of_group() const {
-        const int threads = resolve_threads(params_.threads, raw_bytes_);
-        const bool is_shared_out = (is_on_host_ || is_staged_) && params_.backend != CUSZ_BACKEND_CUDA &&
-                                   (blocks_.count() >= 4 * static_cast<std::uint64_t>(threads) ||
-                                    resolve_threads(params_.threads, most_raw_bytes_) == 1);
-        return is_shared_out ? static_cast<int>(std::min(static_cast<std::uint64_t>(threads), blocks_.count())) : 1;
-    }
-    // Each thread has a context; thread 0 has the caller's.
-    cusz_context& context_of(int thread) const {
-        return thread == 0 ? context_ : *context_.helpers[static_cast<std::size_t>(thread) - 1];
+        const bool is_of_cpu = (is_on_host_ || is_staged_) && params_.backend != CUSZ_BACKEND_CUDA;
+        return is_of_cpu ? threads_for(params_.threads, blocks_.count(), raw_bytes_, most_raw_bytes_) : 1;
     }
 
     // Compresses blocks from `first` on. Returns the first one that is left.
-    std::uint64_t compress_group(std::uint64_t first, FirstFailure& failure) {
+    std::uint64_t compress_group(std::uint64_t first) {
         const std::uint64_t left = compress_together(first);
         if (left > first) return left;
         std::vector<const void*> fields;
@@ -203,21 +143,12 @@ private:
         else
             fields = on_host(first);
         const int n = threads_of_group();
-        while (context_.helpers.size() + 1 < static_cast<std::size_t>(n)) {
-            std::unique_ptr<cusz_context, cusz_context::Destroy> helper(cusz_create());
-            if (!helper) throw std::bad_alloc();
-            context_.helpers.push_back(std::move(helper));
-        }
         cusz_params params = params_;
         if (n > 1) params.threads = 1;
-        cpu::parallel(n, fields.size(), [&](std::uint64_t i, int thread) {
-            cusz_context& context = context_of(thread);
-            const cusz_status status =
-                compress(context, params, blocks_[first + i], fields[i], max_archive_bytes(first + i));
-            if (status == CUSZ_OK) return;
-            failure.note(first + i, status, cusz_last_error(&context));
-            fail(status, "a block failed"); // ends the threads
-        });
+        share_out(context_, n, {first, first + fields.size(), blocks_.count(), "block"},
+                  [&](cusz_context& context, std::uint64_t i) {
+                      return compress(context, params, blocks_[i], fields[i - first], max_archive_bytes(i));
+                  });
         return first + fields.size();
     }
     cusz_status compress(cusz_context& context, const cusz_params& params, cusz_block& block, const void* field,
@@ -277,7 +208,7 @@ cusz_status cusz_compress_many(cusz_context* context, const cusz_params* params,
         need(context, "context");
         need(params, "params");
         const cusz_params given = checked(*params);
-        const Blocks all(blocks, count);
+        const Blocks all(blocks, count, sizeof(cusz_block), "blocks");
         if (count == 0) return;
         need(archives, "archives");
         Batch batch(*context, given, dtype, ndim, all, with_ranges != 0);
