@@ -48,8 +48,13 @@ with cz.Reader(path, comm) as run:
         for name, to_host in values.items():
             assert isinstance(to_host, np.ndarray)
             assert not support.violations(whole[3:33, 2:22, 1:11], to_host, bound)
+            before = cupy._runtime.simt_launch_count()
             on_device = step.read(name, **box, like=cupy)
             assert isinstance(on_device, cupy.ndarray)
+            assert cupy._runtime.simt_launch_count() == before, "small blocks are decoded in host memory"
+            into = cupy.zeros((30, 20, 10), np.float32)
+            assert step.read(name, **box, out=into) is into
+            assert support.same_bits(into.get(), to_host)
             assert support.same_bits(on_device.get(), to_host)
             level = step.level(name, 2)
             of_level = step.read(name, level=2)

@@ -242,7 +242,7 @@ class DataFiles:
     ) -> list[NDArray[np.uint8] | None] | None:
         """Archives that lie one after the other in a file; None if it ends before they do."""
         ends = [0, *(begin + len(_PREFIX) + n - offsets[0] for begin, n in zip(offsets, n_bytes, strict=True))]
-        # Each archive is put at an aligned place. Directly before it is what the file has between the one before and it,
+        # Each archive is put at an aligned place. Directly before it is what the file has before it,
         # which ends in _PREFIX.
         gaps = [b - a - n for (a, b), n in zip(itertools.pairwise(ends), n_bytes, strict=True)]
         places, place = [], 0

@@ -30,6 +30,7 @@ _T = TypeVar("_T")
 # Raw bytes of blocks: starting a thread takes about as long as decoding 2^18 of them.
 _BYTES_PER_TASK = 1 << 20  # of blocks that a thread decodes one after the other
 _BYTES_PER_THREAD = 1 << 18  # where several decode one block
+_MIN_BYTES_ON_DEVICE = 1 << 19  # for smaller blocks, launching kernels takes longer than decoding them in host memory
 _MIN_MEAN_BYTES = 1 << 15  # smaller blocks mostly occupy the interpreter, which runs one thread at a time
 
 
@@ -423,8 +424,11 @@ class ReaderStep:
         blocks = self._archived(name)
         if blocks is not None:
             result = _result(box[1], dtype, like, out)
-            if self._decoded(name, blocks, box, dtype, result, fill):
-                return result
+            raw_bytes = blocks.table["raw_bytes"]
+            there = isinstance(result, np.ndarray) or raw_bytes.sum() >= _MIN_BYTES_ON_DEVICE * len(raw_bytes)
+            values = result if there else np.empty(box[1], dtype)
+            if self._decoded(name, blocks, box, dtype, values, fill):
+                return result if there else _placed(values, like, result)
         return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
 
     def _verified(self, name: str) -> int:
