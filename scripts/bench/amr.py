@@ -6,8 +6,8 @@
     .venv/bin/python scripts/bench/amr.py --blocks 50 --repeat 1    # a small part of it
 
 Every rank puts --blocks blocks, cut out of one field. They are written by ADIOS2 unchanged, through the operator, and
-by a Writer; the three take turns, step by step. Then ranks open a file of --of-file blocks together,
-and each reads one of them.
+by a Writer; the three take turns, step by step. A Reader reads what the Writer wrote. Then ranks open a file of
+--of-file blocks together, and each reads one of them.
 """
 
 from __future__ import annotations
@@ -72,10 +72,20 @@ def steps(part: Part) -> list[Row]:
         for method, file in files.items():
             file.close()
             part.comm.Barrier()
+            if method == "Writer":
+                row["seconds"]["Reader"] = reading(part, paths[method])
             row["bytes"][method] = runner.stored_bytes(paths[method]) / counted / len(blocks) / part.comm.size
             part.remove(paths[method])
         rows.append(row)
     return rows
+
+
+def reading(part: Part, path: Path) -> float:
+    """The median over steps, after the first, of the time in which each rank reads its share."""
+    import cusz_operator
+
+    with cusz_operator.Reader(path, part.comm, threads=1) as run:
+        return statistics.median([part.seconds(functools.partial(step.read, "T")) for step in run][1:])
 
 
 def compress(blocks: list[Block], eb: float) -> None:
@@ -154,16 +164,17 @@ def report(document: Document) -> str:
         f"{runner.where(head)}; ADIOS2 {head['adios2']}, BP5, tmpfs. {head['blocks']} blocks of f32 (turbulence) on "
         f"each rank, a bound of {REL:g} of the range, `lorenzo`, one thread per rank. Microseconds of a step per block "
         f"of a rank, for the slowest rank, and bytes per block in the file; medians of {head['repeat']} steps, with "
-        "the methods taking turns. Compressing alone is one call of `compress_many`. Other "
+        "the methods taking turns. Compressing alone is one call of `compress_many`; a Reader reads what the Writer "
+        "wrote, in a share for each rank. Other "
         f"programs used the machine, too: its load average was {head['load']:.1f} before the first step."
     )
     lines = []
     for row in document["rows"]:
         us = [significant(1e6 * seconds / row["blocks"]) for seconds in row["seconds"].values()]
         sizes = [f"{size:.0f}" for size in row["bytes"].values()]
-        both = [f"{time}, {size} B" for time, size in zip(us[1:], sizes, strict=True)]
-        lines.append([f"{row['cells']}^3", row["ranks"], us[0], *both])
-    written = table(["blocks", "ranks", "compressing alone", *METHODS], lines)
+        both = [f"{time}, {size} B" for time, size in zip(us[1:-1], sizes, strict=True)]
+        lines.append([f"{row['cells']}^3", row["ranks"], us[0], *both, us[-1]])
+    written = table(["blocks", "ranks", "compressing alone", *METHODS, "Reader"], lines)
     first = document["read"][0]
     text = (
         f"A file of one step with {first['blocks']} blocks of {EDGE}^3 ({first['metadata_bytes'] / 1e6:.1f} MB of "
