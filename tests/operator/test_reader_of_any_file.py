@@ -143,8 +143,11 @@ def test_boxes_of_what_the_plugin_compressed(
             table = step.blocks("u")
             assert table["start"].tolist() == [list(start) for start, _ in blocks_of(x, grid)]
             assert (table["raw_bytes"].sum(), table["archive_bytes"].max()) == (x.nbytes, -1)
+            every = step.read_blocks("u")
+            assert len(every) == np.prod(grid)
             for number, (first, block) in enumerate(blocks_of(x, grid)):
                 read = step.read("u", block=number)
+                assert support.same_bits(every[number], read)
                 assert support.same_bits(read, support.part(whole, tuple(first), block.shape))
 
 

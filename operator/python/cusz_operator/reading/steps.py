@@ -166,8 +166,8 @@ class ReaderStep:
         """Reads a box of a variable, or of a coarser level of it.
 
         Of a variable that this plugin compressed, only the blocks that overlap the box are fetched, each once, and only
-        their tiles that overlap it are decoded, several blocks at a time unless they are small. Elements that no block
-        covers have no values: they are set to `fill`, and `coverage` tells where they are.
+        their tiles that overlap it are decoded, several blocks at a time. Elements that no block covers have no values:
+        they are set to `fill`, and `coverage` tells where they are.
 
         Args:
             name: of the variable.
@@ -269,6 +269,15 @@ class ReaderStep:
         Raises:
             As `read`.
         """
+        entry = self._contents.entry_at(name, self.index)
+        blocks = self._archived(name) if not entry.given else None
+        if blocks is not None:
+            self._contents.require_data(self.index)
+            dtype = self.dtype(name)
+            made = [np.empty(count, dtype) for count in blocks.table["count"].tolist()]
+            needed = [_Needed(n, box, box, made[n]) for n, box in ((n, blocks.box(n)) for n in blocks.filled.tolist())]
+            if self._decoded(name, blocks, needed, dtype):
+                return made
         return [self.read(name, block=number) for number in range(len(self.blocks(name)))]
 
     def coverage(
@@ -427,7 +436,11 @@ class ReaderStep:
             raw_bytes = blocks.table["raw_bytes"]
             there = isinstance(result, np.ndarray) or raw_bytes.sum() >= _MIN_BYTES_ON_DEVICE * len(raw_bytes)
             values = result if there else np.empty(box[1], dtype)
-            if self._decoded(name, blocks, box, dtype, values, fill):
+            parts = blocks.parts(box)
+            if sum(math.prod(common[1]) for *_, common in parts) < math.prod(box[1]):
+                values[...] = fill
+            needed = [_Needed(*part, values[_slices(part[2], box[0])]) for part in parts]
+            if self._decoded(name, blocks, needed, dtype):
                 return result if there else _placed(values, like, result)
         return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
 
@@ -449,7 +462,8 @@ class ReaderStep:
                 if archive is None:
                     continue
                 with naming(what):
-                    cusz_core.check(archive, threads=self._contents.threads)
+                    raw_bytes = int(blocks.table["raw_bytes"][number])
+                    cusz_core.check(archive, threads=_threads(raw_bytes, self._contents.threads))
             elif blocks.has_table:
                 values = self._input.values(name, self.index, box, dtype)
                 if zlib.crc32(values.data) != int(blocks.table["checksum"][number]):
@@ -466,12 +480,9 @@ class ReaderStep:
         blocks = self._contents.blocks(name, self.index)
         return None if blocks.overlap or not blocks.may_be_archives else blocks
 
-    def _decoded(self, name: str, blocks: Blocks, box: Box, dtype: np.dtype[Any], result: Any, fill: Any) -> bool:
-        """Decodes a box from archives, into `result`; False if a block of it is no archive."""
-        needed = blocks.parts(box)
-        if sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
-            result[...] = fill
-        numbers = [number for number, *_ in needed]
+    def _decoded(self, name: str, blocks: Blocks, needed: list[_Needed], dtype: np.dtype[Any]) -> bool:
+        """Decodes parts of blocks from archives; False if one of these blocks is no archive."""
+        numbers = [each.number for each in needed]
         self._contents.expect(name, self.index, numbers)
         raw_bytes = blocks.table["raw_bytes"][numbers]
         tasks = _tasks(needed, raw_bytes)
@@ -479,23 +490,17 @@ class ReaderStep:
         fetches = self._contents.reads_files and not _are_small(raw_bytes)
         in_words = functools.partial(self._contents.block_in_words, name, self.index)
 
-        def fetched(task: list[tuple[int, Box, Box]]) -> list[NDArray[np.uint8]] | None:
+        def fetched(task: list[_Needed]) -> list[NDArray[np.uint8]] | None:
             if not blocks.may_be_archives:
                 return None
-            archives = self._contents.archives(name, self.index, [number for number, *_ in task], dtype)
+            archives = self._contents.archives(name, self.index, [each.number for each in task], dtype)
             blocks.may_be_archives = archives is not None
             return archives
 
-        def decode(task: list[tuple[int, Box, Box]], given: list[NDArray[np.uint8]] | None) -> None:
+        def decode(task: list[_Needed], given: list[NDArray[np.uint8]] | None) -> None:
             archives = fetched(task) if given is None else given
-            if archives is None:
-                return
-            shapes = [field_shape(block[1]) if blocks.has_table else None for _, block, _ in task]
-            parts = [
-                _Part(archive, shape, block, common, result[_slices(common, box[0])], in_words)
-                for archive, shape, (_, block, common) in zip(archives, shapes, task, strict=True)
-            ]
-            _decode(parts, self._contents.threads // workers)
+            if archives is not None:
+                _decode(task, archives, blocks.has_table, self._contents.threads // workers, in_words)
 
         if workers == 1:
             for task in tasks:
@@ -551,50 +556,70 @@ def _threads(raw_bytes: int, most: int) -> int:
     return max(min(raw_bytes // _BYTES_PER_THREAD, most), 1)
 
 
-class _Part(NamedTuple):
-    """A part of a block that lies in the box being read.
+class _Needed(NamedTuple):
+    """A part of a block that is wanted.
 
     Attributes:
-        shape: the archive's, if it is known: some axes are merged if there are more than four, and Fortran's reversed.
-        target: its place in the result.
-        in_words: what a block is called in messages, from where it begins.
+        number: of the block.
+        block, part: where they lie.
+        target: what the part is decoded into.
     """
 
-    archive: NDArray[np.uint8]
-    shape: Extents | None
+    number: int
     block: Box
-    common: Box
+    part: Box
     target: Any
-    in_words: Callable[[Extents], str]
-
-    def decode(self, threads: int) -> None:
-        start, count = self.block
-        with naming(self.in_words(start)):
-            shape = cusz_core.inspect(self.archive).shape if self.shape is None else self.shape
-            if isinstance(self.target, np.ndarray) and shape == count:
-                cusz_core.decompress_box(self.archive, self.first(), out=self.target, threads=threads)
-            elif self.common == self.block and _is_contiguous(self.target):
-                cusz_core.decompress(self.archive, out=self.target.reshape(shape), threads=threads)
-            else:
-                like = None if isinstance(self.target, np.ndarray) else self.target
-                values = cusz_core.decompress(self.archive, like=like, threads=threads)
-                self.target[...] = values.reshape(count)[_slices(self.common, start)]
 
     def first(self) -> list[int]:
-        """Where it begins in its block."""
-        return [c - s for c, s in zip(self.common[0], self.block[0], strict=True)]
+        """Where the part begins in its block."""
+        return [p - b for p, b in zip(self.part[0], self.block[0], strict=True)]
+
+    def decode(self, archive: NDArray[np.uint8], shape: Extents, threads: int) -> None:
+        """
+        Args:
+            archive: the block's.
+            shape: of its field: some axes are merged if there are more than four, and Fortran's reversed.
+        """
+        start, count = self.block
+        if isinstance(self.target, np.ndarray) and shape == count:
+            cusz_core.decompress_box(archive, self.first(), out=self.target, threads=threads)
+        elif self.part == self.block and _is_contiguous(self.target):
+            cusz_core.decompress(archive, out=self.target.reshape(shape), threads=threads)
+        else:
+            like = None if isinstance(self.target, np.ndarray) else self.target
+            values = cusz_core.decompress(archive, like=like, threads=threads)
+            self.target[...] = values.reshape(count)[_slices(self.part, start)]
 
 
-def _decode(parts: list[_Part], threads: int) -> None:
-    """Decodes parts of blocks into their places in the result."""
-    if len(parts) > 1 and all(isinstance(p.target, np.ndarray) and p.shape == p.block[1] for p in parts):
-        archives, out = [p.archive for p in parts], [p.target for p in parts]
-        with contextlib.suppress(CuszError):  # below, the message of an error tells which part it is about
-            most = _threads(sum(target.nbytes for target in out), threads)
-            cusz_core.decompress_many(archives, [p.first() for p in parts], out=out, threads=most)
+def _decode(
+    needed: list[_Needed],
+    archives: list[NDArray[np.uint8]],
+    has_table: bool,
+    threads: int,
+    in_words: Callable[[Extents], str],
+) -> None:
+    """Decodes parts of blocks into their places.
+
+    Args:
+        archives: of these blocks.
+        has_table: whether the archives are known to have the blocks' shapes.
+        in_words: what a block is called in messages, from where it begins.
+    """
+    if (
+        len(needed) > 1
+        and has_table
+        and all(isinstance(each.target, np.ndarray) and field_shape(each.block[1]) == each.block[1] for each in needed)
+    ):
+        out = [each.target for each in needed]
+        most = _threads(sum(target.nbytes for target in out), threads)
+        with contextlib.suppress(CuszError):  # below, the message of an error tells which block it is about
+            cusz_core.decompress_many(archives, [each.first() for each in needed], out=out, threads=most)
             return
-    for part in parts:
-        part.decode(_threads(math.prod(part.block[1]) * part.target.dtype.itemsize, threads))
+    for each, archive in zip(needed, archives, strict=True):
+        with naming(in_words(each.block[0])):
+            shape = field_shape(each.block[1]) if has_table else cusz_core.inspect(archive).shape
+            raw_bytes = math.prod(each.block[1]) * each.target.dtype.itemsize
+            each.decode(archive, shape, _threads(raw_bytes, threads))
 
 
 def _decode_level(
