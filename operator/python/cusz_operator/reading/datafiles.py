@@ -31,11 +31,10 @@ from ..tables import checks, metadata
 _PART_OF_DESCRIPTORS = 8
 _MAX_OPEN = 1024
 _COMPARED = 1 << 16  # bytes at the end of metadata that tell whether a file is still the same
-_MAX_SMALL, _MAX_GAP, _MAX_IN_RUN = (
-    1 << 16,
-    1 << 10,
-    256,
-)  # archives read in one call: bytes of each and between, number
+# Archives that are read in one call: bytes of each, bytes between two of them, and their number.
+_MAX_SMALL = 1 << 16
+_MAX_GAP = 1 << 10
+_MAX_IN_RUN = 256
 _ALIGNED = 64  # offset of an archive in its memory: decoding is faster if it is aligned
 
 
@@ -242,8 +241,7 @@ class DataFiles:
     ) -> list[NDArray[np.uint8] | None] | None:
         """Archives that lie one after the other in a file; None if it ends before they do."""
         ends = [0, *(begin + len(_PREFIX) + n - offsets[0] for begin, n in zip(offsets, n_bytes, strict=True))]
-        # Each archive is put at an aligned place. Directly before it is what the file has before it,
-        # which ends in _PREFIX.
+        # Each archive is put at an aligned place, and directly before it what the file has there, which ends in _PREFIX.
         gaps = [b - a - n for (a, b), n in zip(itertools.pairwise(ends), n_bytes, strict=True)]
         places, place = [], 0
         for gap, n in zip(gaps, n_bytes, strict=True):
