@@ -241,7 +241,7 @@ class DataFiles:
     ) -> list[NDArray[np.uint8] | None] | None:
         """Archives that lie one after the other in a file; None if it ends before they do."""
         ends = [0, *(begin + len(_PREFIX) + n - offsets[0] for begin, n in zip(offsets, n_bytes, strict=True))]
-        # Each archive is put at an aligned place, and directly before it what the file has there, which ends in _PREFIX.
+        # Each archive is put at an aligned place, directly behind what the file has before it, which ends in _PREFIX.
         gaps = [b - a - n for (a, b), n in zip(itertools.pairwise(ends), n_bytes, strict=True)]
         places, place = [], 0
         for gap, n in zip(gaps, n_bytes, strict=True):
