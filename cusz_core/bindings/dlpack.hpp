@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <cstdint>
+#include <tuple>
 
 #include "errors.hpp"
 

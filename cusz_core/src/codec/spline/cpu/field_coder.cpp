@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "archive/checksum.hpp"
 #include "codec/cpu/parallel.hpp"
