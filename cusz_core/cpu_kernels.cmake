@@ -1,6 +1,7 @@
-# cusz_cpu_kernels(target source_dir): the stages of a tile (codec/cpu/kernels_*.cpp of source_dir, sources of the target) for
-# every instruction set; chosen at run time (codec/cpu/kernels.cpp). CUSZ_INSTRUCTION_SETS: those of them that are built beside
-# the baseline; fewer build faster.
+# cusz_cpu_kernels(target source_dir): the stages of a tile (codec/cpu/kernels_*.cpp of source_dir) for every instruction set;
+# chosen at run time (codec/cpu/kernels.cpp). CUSZ_INSTRUCTION_SETS: those of them that are built beside the baseline; fewer
+# build faster. To be called when the target has all its other sources: of an inline function that is not inlined, as
+# without optimisation, the linker keeps the first definition, which must not be one that older processors cannot run.
 function(cusz_cpu_kernels target source_dir)
   set(avx2 -mavx2 -mbmi -mbmi2 -mlzcnt)
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512)
@@ -14,13 +15,15 @@ function(cusz_cpu_kernels target source_dir)
   else()
     set(sets avx2 avx512)
   endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources EXCLUDE REGEX "/kernels_avx[^/]*$")
   foreach(isa avx2 avx512)
     if(isa IN_LIST sets)
       string(TOUPPER CUSZ_HAVE_${isa} have)
       target_compile_definitions(${target} PRIVATE ${have})
       set_source_files_properties(${source_dir}/codec/cpu/kernels_${isa}.cpp PROPERTIES COMPILE_OPTIONS "${${isa}}")
-    else()
-      set_source_files_properties(${source_dir}/codec/cpu/kernels_${isa}.cpp PROPERTIES HEADER_FILE_ONLY ON)
+      list(APPEND sources ${source_dir}/codec/cpu/kernels_${isa}.cpp)
     endif()
   endforeach()
+  set_target_properties(${target} PROPERTIES SOURCES "${sources}")
 endfunction()

@@ -183,6 +183,20 @@ def test_flags_that_relax_arithmetic_have_no_effect(cxx: str, tmp_path: Path) ->
         assert "__GCC_IEC_559 " not in macros or "__GCC_IEC_559 2\n" in macros
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86-64 alone")
+def test_code_for_newer_processors_is_linked_last(tmp_path: Path) -> None:
+    """Builds that inline less than Release, such as MinSizeRel, have functions that are defined in many files, with the
+    instructions of each. The linker keeps the first definition."""
+    configure(tmp_path, "-DCUSZ_USE_CUDA=OFF")
+    (linked,) = re.findall(
+        r"^build cusz_core/libcusz_core\.so\S*.*: CXX_SHARED_.*", (tmp_path / "build.ninja").read_text(), re.M
+    )
+    objects = re.findall(r"\S+\.o\b", linked)
+    newer = [name for name in objects if "/kernels_avx" in name]
+    assert [Path(name).name for name in newer] == ["kernels_avx2.cpp.o", "kernels_avx512.cpp.o"]
+    assert objects[-2:] == newer
+
+
 @pytest.mark.full
 def test_flags_that_relax_the_arithmetic_of_a_gpu_have_no_effect(nvcc: str, tmp_path: Path) -> None:
     """The CPU would decode other values, and subnormal ones would become 0."""
