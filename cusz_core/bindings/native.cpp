@@ -9,6 +9,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -44,10 +45,30 @@ namespace {
 
 // --------------------------------------------------------------------------------------------------- contexts
 
+// Releases the GIL for a scope. Before 3.14, a Python that is shutting down ends a thread that asks for the GIL again, a
+// daemon thread, by unwinding its stack (pthread_exit). That must not leave a destructor, such as this one or that of
+// nb::gil_scoped_release: it would end the process. So the thread waits here for the end of the process, as in 3.14.
+class WithoutGil {
+public:
+    WithoutGil() : state_(PyEval_SaveThread()) {}
+    WithoutGil(const WithoutGil&) = delete;
+    WithoutGil& operator=(const WithoutGil&) = delete;
+    ~WithoutGil() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (...) {
+            for (;;) pause();
+        }
+    }
+
+private:
+    PyThreadState* state_;
+};
+
 // Runs a call of the library without the GIL.
 template <class Call>
 cusz_status run(const Call& call) {
-    nb::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     return call();
 }
 
@@ -66,7 +87,7 @@ struct Worker {
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
     ~Worker() {
-        nb::gil_scoped_release unlocked; // it may wait for a device, or for a lock held by another thread
+        const WithoutGil unlocked; // it may wait for a device, or for a lock held by another thread
         cusz_destroy(context);
     }
 
@@ -359,7 +380,7 @@ void copy(void* target, const void* staging, size_t bytes) {
     if (bytes < (1u << 16)) {
         std::memcpy(target, staging, bytes);
     } else {
-        nb::gil_scoped_release unlocked;
+        const WithoutGil unlocked;
         std::memcpy(target, staging, bytes);
     }
 }
@@ -831,7 +852,7 @@ NB_MODULE(_native, m) {
     m.def("max_archive_bytes", &max_archive_bytes);
     m.def("absolute_bound", [](double rel, double min, double max) { return cusz_absolute_bound(rel, min, max); });
 
-    m.def("device_count", &device_count, nb::call_guard<nb::gil_scoped_release>()); // may load the driver
+    m.def("device_count", &device_count, nb::call_guard<WithoutGil>()); // may load the driver
     m.def("device_name", &device_name);
     m.def("device_of", [](uintptr_t address) { return cusz_device_of(reinterpret_cast<const void*>(address)); });
     m.def("describe_dlpack", &dlpack::describe, nb::arg("capsule").none());

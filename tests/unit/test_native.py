@@ -188,6 +188,29 @@ def test_a_child_forked_while_threads_compress_works_on():
     assert printed(FORK_AMONG_THREADS) == "done"
 
 
+DAEMONS = """
+import threading
+import numpy as np
+import cusz_core as cusz
+x = np.random.default_rng(0).random((64, 64, 64))
+archive = cusz.compress(x, 1e-3)
+def work(begun):
+    while True:
+        cusz.decompress(archive)
+        cusz.verify(x, archive)
+        cusz.compress(x, 1e-3)
+        begun.set()
+for begun in [threading.Event() for _ in range(4)]:
+    threading.Thread(target=work, args=(begun,), daemon=True).start()
+    begun.wait()
+print("done")
+"""
+
+
+def test_a_program_can_end_while_daemon_threads_work():
+    assert printed(DAEMONS) == "done"
+
+
 def test_a_python_without_a_gil_stays_without():
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         pytest.skip("this Python has a GIL")
