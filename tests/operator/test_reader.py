@@ -70,6 +70,8 @@ def test_reading(file: tuple[Path, np.ndarray]) -> None:
             step.read("T", (18, 3), (10, 50))
         with pytest.raises(cusz_core.ParameterError, match="out must be a C-contiguous array of float32"):
             step.read("T", (0, 0), (10, 5), out=np.empty((10, 5)))
+        with pytest.raises(cusz_core.ParameterError, match="numpy's or CuPy's"):
+            step.read("T", (0, 0), (10, 5), out=memoryview(np.empty((10, 5), np.float32)))
         with pytest.raises(IndexError):
             run[2]
     with pytest.raises(cusz_core.ParameterError, match="is closed"):

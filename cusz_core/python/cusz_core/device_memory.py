@@ -501,8 +501,8 @@ def new_field(like: Any, device: str | None, dtype: np.dtype[Any], shape: tuple[
     array = _allocate(module, shape, dtype, number, options)
     if not isinstance(array, np.ndarray) and _layout(array, "like") is None:
         raise UnsupportedError(
-            f"like makes {arguments.describe(array)}, which is neither numpy's nor on a CUDA device: pass an array "
-            "that is on one, or device='cuda'"
+            f"like makes {arguments.describe(array)}, which is neither numpy's nor on a CUDA device: leave like "
+            "out and convert the result, or pass an array that is on a device, or device='cuda'"
         )
     require_device(array, device, "like")
     return array
@@ -518,7 +518,9 @@ def module_of(like: object) -> ModuleType:
             module = namespace()
     name = getattr(module, "__name__", "")
     if package_of(module) in _IMMUTABLE:
-        raise UnsupportedError(f"like is of {name}, whose arrays are immutable: decompress with like=cupy, and convert")
+        raise UnsupportedError(
+            f"like is of {name}, whose arrays are immutable: leave it out, or pass like=cupy, and convert the result"
+        )
     if not isinstance(module, ModuleType) or not callable(getattr(module, "empty", None)):
         raise ParameterError(
             f"like is {arguments.describe(like)}; it must be a module with empty(shape, dtype), such as numpy or cupy, "

@@ -698,6 +698,8 @@ def _is_contiguous(array: Any) -> bool:
 
 def _require_fit(out: Any, dtype: np.dtype[Any], shape: Extents) -> None:
     if getattr(out, "dtype", None) != dtype or tuple(getattr(out, "shape", ())) != shape or not _is_contiguous(out):
-        raise ParameterError(f"out must be a C-contiguous array of {dtype.name} with extents {shape}")
+        raise ParameterError(
+            f"out must be a C-contiguous array of {dtype.name} with extents {shape}, and numpy's or CuPy's"
+        )
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise ParameterError("out is read-only")
