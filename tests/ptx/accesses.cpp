@@ -221,7 +221,7 @@ void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way
     if (i.space != Space::generic) {
         use_part(i.space, a, mask);
     } else {
-        for (const Space space : {Space::global, Space::shared, Space::local, Space::param}) {
+        for (const Space space : {Space::global, Space::shared}) {
             Mask here = 0;
             for (unsigned lane = 0; lane < lanes; ++lane)
                 here |= static_cast<Mask>(a.at[lane] >> window_shift == window_of(space) >> window_shift) << lane;
@@ -289,13 +289,12 @@ void update(Warp& w, const Instruction& i, Mask mask) {
     if (mask == 0) return;
     constexpr unsigned first = returns ? 1 : 0;
     const auto* b = w.from<Item<T>>(i, first + 1);
-    const auto* c = i.n > first + 2 ? w.from<Item<T>>(i, first + 2) : b;
     with_places(w, i, first, mask, Way::atomic, [&](Places p, const Addresses& a, Mask part) {
         each_in_turn(*w.machine, part, [&](unsigned lane) {
             std::byte* const at = p.base + a.at[lane] + lane * p.apart;
             T old;
             std::memcpy(&old, at, sizeof(T));
-            const T now = F{}(old, unpack<T>(b[lane]), unpack<T>(c[lane]));
+            const T now = F{}(old, unpack<T>(b[lane]));
             std::memcpy(at, &now, sizeof(T));
             if constexpr (returns) w.to<Item<T>>(i, 0)[lane] = pack<T>(old);
         });
@@ -337,7 +336,7 @@ void add_type(Table& t, const std::string& type) {
 }
 
 template <class T, class F>
-void add_update(Table& t, const std::string& operation, const std::string& type, F, bool three = false) {
+void add_update(Table& t, const std::string& operation, const std::string& type, F) {
     for (const auto& [name, space, the_cost] : spaces) {
         if (space != Space::generic && space != Space::global && space != Space::shared) continue;
         Form form{{&update<T, F, true>}, space == Space::shared ? cost::shared_atomic : cost::global_atomic};
@@ -345,7 +344,6 @@ void add_update(Table& t, const std::string& operation, const std::string& type,
         form.bytes = sizeof(T);
         form.to = letter<T>;
         form.from = {'a', letter<T>};
-        if (three) form.from += letter<T>;
         const std::string suffix = std::string(name) + "." + operation + "." + type;
         t.put("atom" + suffix, form);
         form.to.clear();
@@ -355,26 +353,10 @@ void add_update(Table& t, const std::string& operation, const std::string& type,
 }
 
 template <class T>
-void add_updates(Table& t, const std::string& type) {
-    add_update<T>(t, "add", type, [](T old, T b, T) {
-        if constexpr (std::is_floating_point_v<T>)
-            return old + b;
-        else
-            return static_cast<T>(static_cast<std::make_unsigned_t<T>>(old) + static_cast<std::make_unsigned_t<T>>(b));
-    });
-    if constexpr (!std::is_floating_point_v<T>) {
-        add_update<T>(t, "min", type, [](T old, T b, T) { return std::min(old, b); });
-        add_update<T>(t, "max", type, [](T old, T b, T) { return std::max(old, b); });
-    }
-}
-
-template <class T>
-void add_bit_updates(Table& t, const std::string& type) {
-    add_update<T>(t, "and", type, [](T old, T b, T) { return old & b; });
-    add_update<T>(t, "or", type, [](T old, T b, T) { return old | b; });
-    add_update<T>(t, "xor", type, [](T old, T b, T) { return old ^ b; });
-    add_update<T>(t, "exch", type, [](T, T b, T) { return b; });
-    add_update<T>(t, "cas", type, [](T old, T expected, T value) { return old == expected ? value : old; }, true);
+void add_updates(Table& t, const std::string& bits) {
+    add_update<T>(t, "add", "u" + bits, [](T old, T b) { return old + b; });
+    add_update<T>(t, "max", "u" + bits, [](T old, T b) { return std::max(old, b); });
+    add_update<T>(t, "or", "b" + bits, [](T old, T b) { return old | b; });
 }
 
 } // namespace
@@ -389,14 +371,8 @@ void add_accesses(Table& t) {
     for (const char* type : {"u32", "b32", "f32"}) add_type<std::uint32_t>(t, type);
     add_type<std::int32_t>(t, "s32");
     for (const char* type : {"u64", "b64", "s64", "f64"}) add_type<std::uint64_t>(t, type);
-    add_updates<std::uint32_t>(t, "u32");
-    add_updates<std::int32_t>(t, "s32");
-    add_updates<std::uint64_t>(t, "u64");
-    add_updates<std::int64_t>(t, "s64");
-    add_updates<float>(t, "f32");
-    add_updates<double>(t, "f64");
-    add_bit_updates<std::uint32_t>(t, "b32");
-    add_bit_updates<std::uint64_t>(t, "b64");
+    add_updates<std::uint32_t>(t, "32");
+    add_updates<std::uint64_t>(t, "64");
 }
 
 } // namespace ptx

@@ -63,7 +63,7 @@ void shuffle(Warp& w, const Instruction& i, Mask mask) {
     w.set_predicate(i, 1, in_range, mask);
 }
 
-enum Vote : std::uint8_t { all, any, uniform, ballot };
+enum Vote : std::uint8_t { all, any, ballot };
 
 void vote(Warp& w, const Instruction& i, Mask mask) {
     const Mask p = w.predicate(i.operands[1]);
@@ -74,10 +74,7 @@ void vote(Warp& w, const Instruction& i, Mask mask) {
             auto* to = w.to<std::uint32_t>(i, 0);
             each_lane(group, [&](unsigned lane) { to[lane] = yes; });
         } else {
-            const bool holds = i.operation == all   ? yes == group
-                               : i.operation == any ? yes != 0
-                                                    : yes == group || yes == 0;
-            if (holds) found |= group;
+            if (i.operation == all ? yes == group : yes != 0) found |= group;
         }
     });
     if (i.operation != ballot) w.set_predicate(i, 0, found, mask);
@@ -94,47 +91,6 @@ void reduce(Warp& w, const Instruction& i, Mask mask) {
     });
     auto* to = w.to<std::uint32_t>(i, 0);
     each_lane(mask, [&](unsigned lane) { to[lane] = found[lane]; });
-}
-
-template <class T>
-void match_any(Warp& w, const Instruction& i, Mask mask) {
-    const auto* from = w.from<T>(i, 1);
-    std::array<Mask, lanes> found{};
-    each_group(w, i, 2, mask, [&](Mask group) {
-        each_lane(group, [&](unsigned a) {
-            each_lane(group, [&](unsigned b) { found[a] |= static_cast<Mask>(from[a] == from[b]) << b; });
-        });
-    });
-    auto* to = w.to<std::uint32_t>(i, 0);
-    each_lane(mask, [&](unsigned lane) { to[lane] = found[lane]; });
-}
-
-template <class T>
-void match_all(Warp& w, const Instruction& i, Mask mask) {
-    const auto* from = w.from<T>(i, 2);
-    std::array<Mask, lanes> found{};
-    Mask same = 0;
-    each_group(w, i, 3, mask, [&](Mask group) {
-        Mask equal = 0;
-        const T first = from[std::countr_zero(group)];
-        each_lane(group, [&](unsigned lane) { equal |= static_cast<Mask>(from[lane] == first) << lane; });
-        if (equal != group) return;
-        same |= group;
-        each_lane(group, [&](unsigned lane) { found[lane] = group; });
-    });
-    auto* to = w.to<std::uint32_t>(i, 0);
-    each_lane(mask, [&](unsigned lane) { to[lane] = found[lane]; });
-    w.set_predicate(i, 1, same, mask);
-}
-
-void elect(Warp& w, const Instruction& i, Mask mask) {
-    Mask elected = 0;
-    auto* to = w.to<std::uint32_t>(i, 0);
-    each_group(w, i, 2, mask, [&](Mask group) {
-        elected |= group & (~group + 1);
-        each_lane(group, [&](unsigned lane) { to[lane] = static_cast<std::uint32_t>(std::countr_zero(group)); });
-    });
-    w.set_predicate(i, 1, elected, mask);
 }
 
 void meet_warp(Warp& w, const Instruction& i, Mask mask) {
@@ -172,14 +128,11 @@ void add_control(Table& t) {
 
 void add_barriers(Table& t) {
     const auto put = [&](const std::string& name, const char* to, const char* from, std::uint8_t operation) {
-        for (const char* family : {"bar.", "barrier."}) {
-            Form made = form(&nothing, cost::barrier, to, from, operation);
-            made.kind = Kind::barrier;
-            t.put(family + name, std::move(made));
-        }
+        Form made = form(&nothing, cost::barrier, to, from, operation);
+        made.kind = Kind::barrier;
+        t.put("bar." + name, std::move(made));
     };
     put("sync", "", "ww", barrier_sync);
-    put("arrive", "", "ww", barrier_arrive);
     put("red.popc.u32", "w", "wwp", barrier_count);
     put("red.and.pred", "p", "wwp", barrier_and);
     put("red.or.pred", "p", "wwp", barrier_or);
@@ -226,7 +179,6 @@ void add_exchanges(Table& t) {
     t.put("shfl.sync.idx.b32", form(&shuffle, cost::shuffle, "wp?", "wwww", idx));
     t.put("vote.sync.all.pred", form(&vote, cost::vote, "p", "pw", all));
     t.put("vote.sync.any.pred", form(&vote, cost::vote, "p", "pw", any));
-    t.put("vote.sync.uni.pred", form(&vote, cost::vote, "p", "pw", uniform)); // "uni" is no hint here
     t.put("vote.sync.ballot.b32", form(&vote, cost::vote, "w", "pw", ballot));
     add_reduction<std::uint32_t>(t, "redux.sync.add.u32", [](std::uint32_t a, std::uint32_t b) { return a + b; });
     add_reduction<std::uint32_t>(t, "redux.sync.add.s32", [](std::uint32_t a, std::uint32_t b) { return a + b; });
@@ -239,11 +191,6 @@ void add_exchanges(Table& t) {
     add_reduction<std::uint32_t>(t, "redux.sync.and.b32", [](std::uint32_t a, std::uint32_t b) { return a & b; });
     add_reduction<std::uint32_t>(t, "redux.sync.or.b32", [](std::uint32_t a, std::uint32_t b) { return a | b; });
     add_reduction<std::uint32_t>(t, "redux.sync.xor.b32", [](std::uint32_t a, std::uint32_t b) { return a ^ b; });
-    t.put("match.any.sync.b32", form(&match_any<std::uint32_t>, cost::vote, "w", "ww"));
-    t.put("match.any.sync.b64", form(&match_any<std::uint64_t>, cost::vote, "w", "dw"));
-    t.put("match.all.sync.b32", form(&match_all<std::uint32_t>, cost::vote, "wp?", "ww"));
-    t.put("match.all.sync.b64", form(&match_all<std::uint64_t>, cost::vote, "wp?", "dw"));
-    t.put("elect.sync", form(&elect, cost::vote, "wp?", "w"));
     t.put("activemask.b32", form(&active_mask, cost::vote, "w", ""));
 }
 

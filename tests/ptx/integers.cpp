@@ -2,7 +2,6 @@
 #include "table.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace ptx {
 
@@ -113,28 +112,6 @@ T reversed(T v) {
 }
 
 template <class T>
-std::uint32_t highest(T v) {
-    using U = std::make_unsigned_t<T>;
-    auto u = static_cast<U>(v);
-    if (std::is_signed_v<T> && v < 0) u = static_cast<U>(~u);
-    return u == 0 ? ~0u
-                  : static_cast<std::uint32_t>(8 * sizeof(T) - 1) - static_cast<std::uint32_t>(std::countl_zero(u));
-}
-
-template <class T>
-T field(T a, std::uint32_t b, std::uint32_t c) {
-    using U = std::make_unsigned_t<T>;
-    constexpr std::uint32_t bits = 8 * sizeof(T);
-    const std::uint32_t first = b & 255, count = c & 255;
-    const auto u = static_cast<U>(a);
-    const bool ones = std::is_signed_v<T> && count > 0 && (u >> std::min(first + count - 1, bits - 1) & 1) != 0;
-    const std::uint32_t there = first < bits ? std::min(count, bits - first) : 0; // bits of the field within `a`
-    const U low = there == bits ? ~U{0} : static_cast<U>((U{1} << there) - 1);
-    const U found = there == 0 ? U{0} : static_cast<U>(u >> first & low);
-    return static_cast<T>(ones ? found | static_cast<U>(~low) : found);
-}
-
-template <class T>
 T with_field(T a, T b, std::uint32_t c, std::uint32_t d) {
     constexpr std::uint32_t bits = 8 * sizeof(T);
     const std::uint32_t first = c & 255, count = d & 255;
@@ -145,37 +122,21 @@ T with_field(T a, T b, std::uint32_t c, std::uint32_t d) {
 
 template <class T>
 void add_bit_fields(Table& t, const std::string& bits) {
-    using S = std::make_signed_t<T>;
     using W = std::uint32_t;
     t.map<W, T>("popc.b" + bits, cost::slow, [](T a) { return static_cast<W>(std::popcount(a)); });
     t.map<W, T>("clz.b" + bits, cost::slow, [](T a) { return static_cast<W>(std::countl_zero(a)); });
     t.map<T, T>("brev.b" + bits, cost::slow, [](T a) { return reversed(a); });
-    t.map<W, T>("bfind.u" + bits, cost::slow, [](T a) { return highest(a); });
-    t.map<W, S>("bfind.s" + bits, cost::slow, [](S a) { return highest(a); });
-    constexpr auto amount = [](std::uint32_t at) { return at == ~0u ? at : static_cast<W>(8 * sizeof(T) - 1) - at; };
-    t.map<W, T>("bfind.shiftamt.u" + bits, cost::slow, [](T a) { return decltype(amount){}(highest(a)); });
-    t.map<W, S>("bfind.shiftamt.s" + bits, cost::slow, [](S a) { return decltype(amount){}(highest(a)); });
-    t.map<T, T, W, W>("bfe.u" + bits, simple<T>, [](T a, W b, W c) { return field(a, b, c); });
-    t.map<S, S, W, W>("bfe.s" + bits, simple<T>, [](S a, W b, W c) { return field(a, b, c); });
     t.map<T, T, T, W, W>("bfi.b" + bits, simple<T>, [](T a, T b, W c, W d) { return with_field(a, b, c, d); });
 }
 
 void add_words(Table& t) {
     using W = std::uint32_t;
-    t.map<W, W, W, W, W>("lop3.b32", cost::simple, [](W a, W b, W c, W table) {
-        W found = 0;
-        for (unsigned k = 0; k < 8; ++k)
-            if (table >> k & 1) found |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
-        return found;
-    });
-    constexpr auto left = [](W a, W b, W n) { return static_cast<W>(((std::uint64_t{b} << 32 | a) << n) >> 32); };
-    constexpr auto right = [](W a, W b, W n) { return static_cast<W>((std::uint64_t{b} << 32 | a) >> n); };
-    t.map<W, W, W, W>("shf.l.wrap.b32", cost::simple, [](W a, W b, W n) { return decltype(left){}(a, b, n & 31); });
-    t.map<W, W, W, W>("shf.l.clamp.b32", cost::simple,
-                      [](W a, W b, W n) { return n >= 32 ? a : decltype(left){}(a, b, n); });
-    t.map<W, W, W, W>("shf.r.wrap.b32", cost::simple, [](W a, W b, W n) { return decltype(right){}(a, b, n & 31); });
-    t.map<W, W, W, W>("shf.r.clamp.b32", cost::simple,
-                      [](W a, W b, W n) { return n >= 32 ? b : decltype(right){}(a, b, n); });
+    t.map<W, W>("bfind.shiftamt.u32", cost::slow,
+                [](W a) { return a == 0 ? ~0u : static_cast<W>(std::countl_zero(a)); });
+    t.map<W, W, W, W>("shf.l.wrap.b32", cost::simple,
+                      [](W a, W b, W n) { return static_cast<W>(((std::uint64_t{b} << 32 | a) << (n & 31)) >> 32); });
+    t.map<W, W, W, W>("shf.r.wrap.b32", cost::simple,
+                      [](W a, W b, W n) { return static_cast<W>((std::uint64_t{b} << 32 | a) >> (n & 31)); });
     t.map<W, W, W, W>("dp2a.lo.u32.u32", cost::simple,
                       [](W a, W b, W sum) { return sum + (a & 0xFFFF) * (b & 255) + (a >> 16) * (b >> 8 & 255); });
     t.map<W, W, W, W>("prmt.b32", cost::simple, [](W a, W b, W select) {
@@ -191,34 +152,20 @@ void add_words(Table& t) {
 
 // ---- Predicates
 
-enum Combined : std::uint8_t { alone, with_and, with_or, with_xor };
-
-// setp: a comparison, alone or combined with a predicate; and its opposite, combined likewise.
+// setp: a comparison, and its opposite.
 template <class F, class T>
 void compare(Warp& w, const Instruction& i, Mask mask) {
     const Mask found = Table::tested<F, T, T>(w, i, 2);
-    const Mask with = i.operation == alone ? 0 : w.predicate(i.operands[4]);
-    const auto combined = [&](Mask m) {
-        return i.operation == with_and   ? m & with
-               : i.operation == with_or  ? m | with
-               : i.operation == with_xor ? m ^ with
-                                         : m;
-    };
-    w.set_predicate(i, 0, combined(found), mask);
-    w.set_predicate(i, 1, combined(~found), mask);
+    w.set_predicate(i, 0, found, mask);
+    w.set_predicate(i, 1, ~found, mask);
 }
 
 template <class T, class F>
 void add_comparison(Table& t, const std::string& name, const std::string& type, F) {
-    constexpr std::array words{"", ".and", ".or", ".xor"};
-    for (std::uint8_t k = 0; k < words.size(); ++k) {
-        Form form{{&compare<F, T>}, is_long<T> ? cost::wide_predicate : cost::predicate};
-        form.to = "pp?";
-        form.from = {letter<T>, letter<T>};
-        if (k != alone) form.from += 'p';
-        form.operation = k;
-        t.put("setp." + name + words[k] + "." + type, std::move(form));
-    }
+    Form form{{&compare<F, T>}, is_long<T> ? cost::wide_predicate : cost::predicate};
+    form.to = "pp?";
+    form.from = {letter<T>, letter<T>};
+    t.put("setp." + name + "." + type, std::move(form));
 }
 
 template <class T>
@@ -231,14 +178,10 @@ void add_comparisons(Table& t, const std::string& type) {
             return a != b;
     });
     if (type[0] == 'b') return;
-    constexpr auto less = [](T a, T b) { return a < b; };
-    constexpr auto at_most = [](T a, T b) { return a <= b; };
-    constexpr auto greater = [](T a, T b) { return a > b; };
-    constexpr auto at_least = [](T a, T b) { return a >= b; };
-    add_comparison<T>(t, "lt", type, less);
-    add_comparison<T>(t, "le", type, at_most);
-    add_comparison<T>(t, "gt", type, greater);
-    add_comparison<T>(t, "ge", type, at_least);
+    add_comparison<T>(t, "lt", type, [](T a, T b) { return a < b; });
+    add_comparison<T>(t, "le", type, [](T a, T b) { return a <= b; });
+    add_comparison<T>(t, "gt", type, [](T a, T b) { return a > b; });
+    add_comparison<T>(t, "ge", type, [](T a, T b) { return a >= b; });
     if constexpr (std::is_floating_point_v<T>) { // or unordered
         add_comparison<T>(t, "equ", type, [](T a, T b) { return !(a < b || a > b); });
         add_comparison<T>(t, "neu", type, [](T a, T b) { return !(a == b); });
@@ -246,13 +189,7 @@ void add_comparisons(Table& t, const std::string& type) {
         add_comparison<T>(t, "leu", type, [](T a, T b) { return !(a > b); });
         add_comparison<T>(t, "gtu", type, [](T a, T b) { return !(a <= b); });
         add_comparison<T>(t, "geu", type, [](T a, T b) { return !(a < b); });
-        add_comparison<T>(t, "num", type, [](T a, T b) { return a == a && b == b; });
         add_comparison<T>(t, "nan", type, [](T a, T b) { return a != a || b != b; });
-    } else if constexpr (std::is_unsigned_v<T>) {
-        add_comparison<T>(t, "lo", type, less);
-        add_comparison<T>(t, "ls", type, at_most);
-        add_comparison<T>(t, "hi", type, greater);
-        add_comparison<T>(t, "hs", type, at_least);
     }
 }
 
@@ -282,7 +219,6 @@ template <class T>
 void add_moves(Table& t, std::initializer_list<const char*> types) {
     for (const char* type : types) {
         t.map<T, T>(std::string("mov.") + type, cost::move, [](T a) { return a; });
-        t.map<T, T>(std::string("cvta.to.global.") + type, cost::move, [](T a) { return a; });
         Form form{{&select<T>}, sizeof(T) == 8 ? cost::wide_predicate : cost::predicate};
         form.to = letter<T>;
         form.from = {letter<T>, letter<T>, 'p'};
@@ -295,62 +231,25 @@ void add_parts(Table& t) {
     using L = std::uint64_t;
     t.map<L, W, W>("pack2.b64", cost::move, [](W a, W b) { return L{b} << 32 | a; });
     t.map<W, W, W>("pack2.b32", cost::move, [](W a, W b) { return b << 16 | (a & 0xFFFF); });
-    t.map<L, W, W, W, W>("pack4.b64", cost::move, [](W a, W b, W c, W d) {
-        return L{d} << 48 | L{c & 0xFFFF} << 32 | L{b & 0xFFFF} << 16 | (a & 0xFFFF);
-    });
-    const auto unpack_form = [&](const char* opcode, Execute execute, const char* to, const char* from) {
-        Form form{{execute}, cost::move};
-        form.to = to;
-        form.from = from;
-        t.put(opcode, std::move(form));
-    };
-    unpack_form(
-        "unpack2.b64",
-        [](Warp& w, const Instruction& i, Mask mask) {
-            const L* from = w.from<L>(i, 2);
-            W *low = w.to<W>(i, 0), *high = w.to<W>(i, 1);
-            each_lane(mask, [&](unsigned lane) {
-                low[lane] = static_cast<W>(from[lane]);
-                high[lane] = static_cast<W>(from[lane] >> 32);
-            });
-        },
-        "ww", "d");
-    unpack_form(
-        "unpack2.b32",
-        [](Warp& w, const Instruction& i, Mask mask) {
-            const W* from = w.from<W>(i, 2);
-            W *low = w.to<W>(i, 0), *high = w.to<W>(i, 1);
-            each_lane(mask, [&](unsigned lane) {
-                const W both = from[lane];
-                low[lane] = both & 0xFFFF;
-                high[lane] = both >> 16;
-            });
-        },
-        "ww", "w");
-    unpack_form(
-        "unpack4.b64",
-        [](Warp& w, const Instruction& i, Mask mask) {
-            const L* from = w.from<L>(i, 4);
-            for (unsigned k = 0; k < 4; ++k) {
-                W* to = w.to<W>(i, k);
-                each_lane(mask, [&](unsigned lane) { to[lane] = static_cast<W>(from[lane] >> 16 * k & 0xFFFF); });
-            }
-        },
-        "wwww", "d");
+    Form form{{[](Warp& w, const Instruction& i, Mask mask) {
+                  const L* from = w.from<L>(i, 2);
+                  W *low = w.to<W>(i, 0), *high = w.to<W>(i, 1);
+                  each_lane(mask, [&](unsigned lane) {
+                      low[lane] = static_cast<W>(from[lane]);
+                      high[lane] = static_cast<W>(from[lane] >> 32);
+                  });
+              }},
+              cost::move};
+    form.to = "ww";
+    form.from = "d";
+    t.put("unpack2.b64", std::move(form));
 }
 
 void add_addresses(Table& t) {
     using L = std::uint64_t;
-    // Global addresses are generic addresses as they are; the other spaces have windows (program.hpp).
-    t.map<L, L>("cvta.global.u64", cost::move, [](L a) { return a; });
-    t.map<L, L>("cvta.const.u64", cost::move, [](L a) { return a; });
-    t.map<L, L>("cvta.to.const.u64", cost::move, [](L a) { return a; });
+    // Global addresses are generic addresses as they are; shared memory has a window (program.hpp).
+    t.map<L, L>("cvta.to.global.u64", cost::move, [](L a) { return a; });
     t.map<L, L>("cvta.shared.u64", cost::simple, [](L a) { return a + window_of(Space::shared); });
-    t.map<L, L>("cvta.local.u64", cost::simple, [](L a) { return a + window_of(Space::local); });
-    t.map<L, L>("cvta.param.u64", cost::simple, [](L a) { return a + window_of(Space::param); });
-    t.map<L, L>("cvta.to.shared.u64", cost::simple, [](L a) { return a - window_of(Space::shared); });
-    t.map<L, L>("cvta.to.local.u64", cost::simple, [](L a) { return a - window_of(Space::local); });
-    t.map<L, L>("cvta.to.param.u64", cost::simple, [](L a) { return a - window_of(Space::param); });
 }
 
 } // namespace
@@ -396,26 +295,6 @@ void add_integers(Table& t) {
     add_moves<std::uint64_t>(t, {"b64", "u64", "s64", "f64"});
     add_parts(t);
     add_addresses(t);
-    const auto clock = [&](const char* opcode, Execute execute, char to) {
-        Form form{{execute}, cost::clock};
-        form.to = to;
-        form.from = "l"; // which clock: all are the warp's cycles
-        t.put(opcode, std::move(form));
-    };
-    clock(
-        "clock.u32",
-        [](Warp& w, const Instruction& i, Mask mask) {
-            each_lane(mask, [&](unsigned lane) {
-                w.to<std::uint32_t>(i, 0)[lane] = static_cast<std::uint32_t>(w.times.clock);
-            });
-        },
-        'w');
-    clock(
-        "clock.u64",
-        [](Warp& w, const Instruction& i, Mask mask) {
-            each_lane(mask, [&](unsigned lane) { w.to<std::uint64_t>(i, 0)[lane] = w.times.clock; });
-        },
-        'd');
 }
 
 } // namespace ptx

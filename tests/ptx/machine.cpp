@@ -129,24 +129,11 @@ void Machine::begin(Block& block) {
         set(Special::tid_z, [&](unsigned lane) { return (k * lanes + lane) / of.x / of.y; });
         set_all(Special::ntid_x, of.x);
         set_all(Special::ntid_y, of.y);
-        set_all(Special::ntid_z, of.z);
         set_all(Special::ctaid_x, block.index.x);
         set_all(Special::ctaid_y, block.index.y);
         set_all(Special::ctaid_z, block.index.z);
         set_all(Special::nctaid_x, grid_.blocks.x);
-        set_all(Special::nctaid_y, grid_.blocks.y);
-        set_all(Special::nctaid_z, grid_.blocks.z);
         set(Special::laneid, [](unsigned lane) { return lane; });
-        set_all(Special::warpid, k);
-        set_all(Special::nwarpid, warps);
-        set_all(Special::smid, 0);
-        set(Special::lanemask_eq, [](unsigned lane) { return Mask{1} << lane; });
-        set(Special::lanemask_le, [](unsigned lane) { return (Mask{2} << lane) - 1; });
-        set(Special::lanemask_lt, [](unsigned lane) { return (Mask{1} << lane) - 1; });
-        set(Special::lanemask_ge, [](unsigned lane) { return whole << lane; });
-        set(Special::lanemask_gt, [](unsigned lane) { return ~((Mask{2} << lane) - 1); });
-        set_all(Special::total_smem_size, block.shared.size());
-        set_all(Special::dynamic_smem_size, grid_.shared_bytes);
     }
 }
 
@@ -386,12 +373,10 @@ void Machine::arrive(Warp& w, const Instruction& i) {
     const std::uint32_t wanted = w.from<std::uint32_t>(i, first + 1)[lane];
     if (number >= w.block->barriers.size()) fail("barrier " + std::to_string(number), w.active);
     if (wanted % lanes != 0) fail("a barrier for a part of a warp", w.active);
-    if (i.operation == barrier_arrive && wanted == 0) fail("an arrival without a count", w.active);
     Barrier& b = w.block->barriers[number];
-    const auto kind = i.operation == barrier_arrive ? static_cast<std::uint8_t>(barrier_sync) : i.operation;
-    if (b.arrived > 0 && (b.operation != kind || b.wanted != wanted))
+    if (b.arrived > 0 && (b.operation != i.operation || b.wanted != wanted))
         fail("a barrier that other warps have reached as another kind, or with another count", w.active);
-    b.operation = kind;
+    b.operation = i.operation;
     b.wanted = wanted;
     b.arrived += lanes;
     b.clock = std::max(b.clock, w.times.clock);
@@ -401,10 +386,8 @@ void Machine::arrive(Warp& w, const Instruction& i) {
         b.all = b.all && yes == w.active;
     }
     ++w.at;
-    if (i.operation != barrier_arrive) {
-        w.state = State::waiting;
-        b.waiting.push_back({&w, &i});
-    }
+    w.state = State::waiting;
+    b.waiting.push_back({&w, &i});
     check_barrier(*w.block, number);
 }
 

@@ -100,7 +100,7 @@ struct Warp {
     }
 };
 
-enum BarrierOperation : std::uint8_t { barrier_sync, barrier_arrive, barrier_count, barrier_and, barrier_or };
+enum BarrierOperation : std::uint8_t { barrier_sync, barrier_count, barrier_and, barrier_or };
 
 // One of a block's barriers.
 struct Barrier {

@@ -7,29 +7,8 @@ namespace ptx {
 
 namespace {
 
-constexpr std::array special_names{"%tid.x",
-                                   "%tid.y",
-                                   "%tid.z",
-                                   "%ntid.x",
-                                   "%ntid.y",
-                                   "%ntid.z",
-                                   "%ctaid.x",
-                                   "%ctaid.y",
-                                   "%ctaid.z",
-                                   "%nctaid.x",
-                                   "%nctaid.y",
-                                   "%nctaid.z",
-                                   "%laneid",
-                                   "%warpid",
-                                   "%nwarpid",
-                                   "%smid",
-                                   "%lanemask_eq",
-                                   "%lanemask_le",
-                                   "%lanemask_lt",
-                                   "%lanemask_ge",
-                                   "%lanemask_gt",
-                                   "%total_smem_size",
-                                   "%dynamic_smem_size"};
+constexpr std::array special_names{"%tid.x",   "%tid.y",   "%tid.z",   "%ntid.x",   "%ntid.y",
+                                   "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%laneid"};
 static_assert(special_names.size() == static_cast<std::size_t>(Special::count));
 
 constexpr std::size_t word_row = 4 * lanes, long_row = 8 * lanes;
@@ -96,9 +75,6 @@ Decoded decoded(const Statement& statement) {
             if (statement.operands[i].kind == Written::Kind::list)
                 opcode = (i == 0 ? "unpack" : "pack") + std::to_string(statement.operands[i].members.size()) +
                          opcode.substr(3);
-    if (opcode.starts_with("mov.") && statement.operands.size() == 2 &&
-        (statement.operands[1].symbol.starts_with("%clock") || statement.operands[1].symbol == "%globaltimer"))
-        opcode = "clock" + opcode.substr(3);
     try {
         made.form = &form_of(opcode);
     } catch (const Error& error) {
@@ -191,7 +167,6 @@ private:
     }
 
     std::uint64_t place(const Statement& statement, std::string_view symbol) const {
-        if (symbol == "WARP_SZ") return lanes;
         const std::string name(symbol);
         if (const auto it = places_.find(name); it != places_.end()) return it->second;
         if (const auto it = addresses_.find(name); it != addresses_.end()) return it->second;

@@ -103,37 +103,19 @@ enum class Special : std::uint8_t {
     tid_z,
     ntid_x,
     ntid_y,
-    ntid_z,
     ctaid_x,
     ctaid_y,
     ctaid_z,
     nctaid_x,
-    nctaid_y,
-    nctaid_z,
     laneid,
-    warpid,
-    nwarpid,
-    smid,
-    lanemask_eq,
-    lanemask_le,
-    lanemask_lt,
-    lanemask_ge,
-    lanemask_gt,
-    total_smem_size,
-    dynamic_smem_size,
     count
 };
 
 // Where the addresses of a space begin, so that 0 is never valid.
 constexpr std::uint64_t shared_begin = 1024, local_begin = 256, param_begin = 256;
-// Windows of generic addresses, above those of a process.
+// The window of generic addresses that shared memory has, above those of a process.
 constexpr unsigned window_shift = 56;
-constexpr std::uint64_t window_of(Space space) {
-    return space == Space::shared  ? std::uint64_t{1} << window_shift
-           : space == Space::local ? std::uint64_t{2} << window_shift
-           : space == Space::param ? std::uint64_t{3} << window_shift
-                                   : 0;
-}
+constexpr std::uint64_t window_of(Space space) { return space == Space::shared ? std::uint64_t{1} << window_shift : 0; }
 
 class Program {
 public:

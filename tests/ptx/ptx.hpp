@@ -9,7 +9,8 @@
 //   - a register is read that has no value on the path taken;
 //   - lanes that a mask names are not there, masks differ, or a lane reads from one that does not take part;
 //   - threads wait for ever in a barrier, or all of them only spin;
-//   - an instruction is not in the table (which has the instructions of our kernels, and their siblings).
+//   - an instruction is not in the table: it has those of our kernels, many for other types, too, and those of the
+//     kernels of other compressors that docs/benchmarks/gpu-predictions.md compares with the model.
 //
 // It also counts: see simt_ptx_counts. It cannot show races, the order in which writes become visible on a GPU, or the
 // code that ptxas generates.

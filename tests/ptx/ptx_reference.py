@@ -62,10 +62,6 @@ def remainder(a: int, b: int) -> int:
     return a if b == 0 else a - b * quotient(a, b)
 
 
-def lop3(a: int, b: int, c: int, table: int) -> int:
-    return sum((table >> (4 * (a >> i & 1) + 2 * (b >> i & 1) + (c >> i & 1)) & 1) << i for i in range(32))
-
-
 def permuted(a: int, b: int, select: int) -> int:
     data = (b << 32 | a).to_bytes(8, "little")
     out = []
@@ -74,18 +70,6 @@ def permuted(a: int, b: int, select: int) -> int:
         byte = data[nibble & 7]
         out.append((255 if byte & 128 else 0) if nibble & 8 else byte)
     return int.from_bytes(bytes(out), "little")
-
-
-def highest(v: int, n: int) -> int:
-    v = ~v if v < 0 else v
-    return v.bit_length() - 1 if v else (1 << 32) - 1
-
-
-def extracted(a: int, b: int, c: int, n: int, signed: bool) -> int:
-    first, count = b & 255, c & 255
-    bits = a & ((1 << n) - 1)
-    fill = bits >> min(first + count - 1, n - 1) & 1 if signed and count else 0
-    return sum(((bits >> (first + i) & 1) if i < count and first + i < n else fill) << i for i in range(n))
 
 
 def inserted(a: int, b: int, c: int, d: int, n: int) -> int:
@@ -101,11 +85,10 @@ def shifted_right(a: int, by: int, n: int) -> int:
 
 
 def funnel(opcode: str) -> Function:
-    left, clamps = ".l." in opcode, ".clamp." in opcode
+    left = ".l." in opcode
 
     def shift(a: int, b: int, by: int) -> int:
-        by = min(by, 32) if clamps else by & 31
-        both = b << 32 | a
+        both, by = b << 32 | a, by & 31
         return (both << by >> 32 if left else both >> by) & 0xFFFFFFFF
 
     return shift
@@ -169,23 +152,6 @@ def fused(a: float, b: float, c: float, type_: str) -> float:
     return rounded(Fraction(a) * Fraction(b) + Fraction(c), type_, zero)
 
 
-def root(a: float, type_: str) -> float:
-    if math.isnan(a) or a < 0:
-        return math.nan
-    if a == 0 or math.isinf(a):
-        return a
-    x = Fraction(a)
-    scale = 4**200  # so that the part cut off cannot be a tie
-    scaled = x.numerator * scale**2 * x.denominator
-    whole = math.isqrt(scaled)
-    near = Fraction(2 * whole + (0 if whole * whole == scaled else 1), 2 * scale * x.denominator)
-    return rounded(near, type_)
-
-
-def flushed(v: float) -> float:
-    return math.copysign(0.0, v) if abs(v) < 2.0**-126 else v
-
-
 def extreme(a: float, b: float, least: bool) -> float:
     if math.isnan(a):
         return b
@@ -204,7 +170,6 @@ def real_arithmetic(name: str, type_: str) -> tuple[int, Function]:
         "mul": (2, lambda a, b: multiplied(a, b, type_)),
         "div": (2, lambda a, b: divided(a, b, type_)),
         "rcp": (1, lambda a: divided(1.0, a, type_)),
-        "sqrt": (1, lambda a: root(a, type_)),
         "fma": (3, lambda a, b, c: fused(a, b, c, type_)),
         "abs": (1, abs),
         "neg": (1, lambda a: -a),
@@ -262,8 +227,6 @@ def conversion(words: Sequence[str]) -> Spec | None:
     elif integer_way:
         way = integer_way
         f = lambda a: whole_number(a, way)  # noqa: E731
-    elif modifier == "sat":
-        f = lambda a: min(a, 1.0) if a > 0 else 0.0  # noqa: E731
     else:
         f = lambda a: rounded(Fraction(a), to, a) if math.isfinite(a) else a  # noqa: E731
     return Spec(opcode, (to,), (source,), f)
@@ -274,26 +237,18 @@ def conversion(words: Sequence[str]) -> Spec | None:
 
 def comparison(name: str) -> Function:
     def compare(a: Any, b: Any) -> bool:
-        unordered = a != a or b != b
-        if name in ("num", "nan"):
-            return unordered == (name == "nan")
-        plain = name.rstrip("u") if name not in ("eq", "ne") else name
-        plain = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(plain, plain)
-        ordered = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[plain]
-        return name.endswith("u") if unordered else bool(ordered)
+        if name == "nan" or a != a or b != b:
+            return (a != a or b != b) and (name == "nan" or name.endswith("u"))
+        plain = name.removesuffix("u")
+        return bool({"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[plain])
 
     return compare
 
 
 def setp(words: Sequence[str]) -> Spec:
     type_, compare = words[-1], comparison(words[1])
-    if len(words) == 3:
-        return Spec(".".join(words), ("pred", "pred"), (type_, type_), lambda a, b: (compare(a, b), not compare(a, b)))
-    combine = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b}[words[2]]
-    return Spec(
-        ".".join(words), ("pred", "pred"), (type_, type_, "pred"),
-        lambda a, b, c: (combine(compare(a, b), c), combine(not compare(a, b), c)),
-    )  # fmt: skip
+    opcode = ".".join(words)
+    return Spec(opcode, ("pred", "pred"), (type_, type_), lambda a, b: (compare(a, b), not compare(a, b)))
 
 
 # --------------------------------------------------------------------------------------------------- all
@@ -329,11 +284,8 @@ def integer_arithmetic(words: Sequence[str]) -> Spec | None:
         "popc": ((t,), w, lambda a: a.bit_count()),
         "clz": ((t,), w, lambda a: n - a.bit_length()),
         "brev": ((t,), t, lambda a: int(f"{a:0{n}b}"[::-1], 2)),
-        "bfind": ((t,), w, lambda a: highest(a, n)),
-        "bfind.shiftamt": ((t,), w, lambda a: highest(a, n) if a in (0, -1) else n - 1 - highest(a, n)),
-        "bfe": ((t, w, w), t, lambda a, b, c: extracted(a, b, c, n, t[0] == "s")),
+        "bfind.shiftamt": ((t,), w, lambda a: n - a.bit_length() if a else 2**32 - 1),
         "bfi": ((t, t, w, w), t, lambda a, b, c, d: inserted(a, b, c, d, n)),
-        "lop3": ((w, w, w, w), w, lop3),
         "prmt": ((w, w, w), w, permuted),
         "selp": ((t, t, "pred"), t, lambda a, b, p: a if p else b),
         "mov": ((t,), t, lambda a: a),
@@ -381,13 +333,10 @@ def spec_of(opcode: str) -> Spec | None:
         return Spec(opcode, (type_,), (type_, type_, "pred"), lambda a, b, p: a if p else b)
     if opcode == "add.rz.f32":
         return Spec(opcode, ("f32",), ("f32", "f32"), lambda a, b: summed(a, b, "f32", truncate=True))
-    real = re.fullmatch(r"(\w+)(?:\.rn)?(\.ftz)?\.(f32|f64)", opcode)
+    real = re.fullmatch(r"(\w+)(?:\.rn)?\.(f32|f64)", opcode)
     if real and real[1] not in ("ld", "st"):
-        name, flushes, type_ = real.groups()
+        name, type_ = real.groups()
         count, f = real_arithmetic(name, type_)
-        if flushes:
-            plain = f
-            f = lambda *v: flushed(plain(*map(flushed, v)))  # noqa: E731
         return Spec(opcode, (type_,), (type_,) * count, f)
     if words[0] in ("ld", "st", "atom", "red", "cvta") or not re.fullmatch(r"[usb](16|32|64)", words[-1]):
         return None

@@ -1,4 +1,4 @@
-// Floating-point arithmetic and conversions: IEEE, with subnormal numbers unless an instruction ends with .ftz.
+// Floating-point arithmetic and conversions: IEEE, with subnormal numbers.
 #include "table.hpp"
 
 #include <cmath>
@@ -11,8 +11,6 @@ namespace {
 // NaN as a result: in 32 bits always the same, in 64 bits that of the operands.
 inline float canonical(float v) { return v != v ? std::bit_cast<float>(0x7FFFFFFFu) : v; }
 inline double canonical(double v) { return v; }
-
-inline float flushed(float v) { return std::fabs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v; }
 
 // The sum, rounded towards 0.
 inline float sum_towards_zero(float a, float b) {
@@ -40,14 +38,6 @@ void add_arithmetic(Table& t, const std::string& suffix) {
     t.map<T, T, T, T>("fma" + suffix, simple<T>, [](T a, T b, T c) { return canonical(std::fma(a, b, c)); });
     t.map<T, T, T>("div" + suffix, quotient<T>, [](T a, T b) { return canonical(a / b); });
     t.map<T, T>("rcp" + suffix, quotient<T>, [](T a) { return canonical(T{1} / a); });
-    t.map<T, T>("sqrt" + suffix, quotient<T>, [](T a) { return canonical(std::sqrt(a)); });
-}
-
-void add_flushing(Table& t) {
-    using F = float;
-    t.map<F, F, F>("add.rn.ftz.f32", cost::real, [](F a, F b) { return flushed(canonical(flushed(a) + flushed(b))); });
-    t.map<F, F, F>("sub.rn.ftz.f32", cost::real, [](F a, F b) { return flushed(canonical(flushed(a) - flushed(b))); });
-    t.map<F, F, F>("mul.rn.ftz.f32", cost::real, [](F a, F b) { return flushed(canonical(flushed(a) * flushed(b))); });
 }
 
 // The min or max; if one is NaN, the other; -0 is less than 0.
@@ -127,8 +117,6 @@ void add_from_real(Table& t, const std::string& from) {
         t.map<From, From>("cvt." + way + "." + from + "." + from, cost::slow_conversion,
                           [](From a) { return canonical(F{}(a)); });
     });
-    t.map<From, From>("cvt.sat." + from + "." + from, cost::conversion,
-                      [](From a) { return a > 0 ? std::fmin(a, From{1}) : From{0}; });
 }
 
 void add_between_reals(Table& t) {
@@ -142,7 +130,6 @@ void add_between_reals(Table& t) {
 void add_reals(Table& t) {
     add_type<float>(t, ".f32");
     add_type<double>(t, ".f64");
-    add_flushing(t);
     t.map<float, float, float>("add.rz.f32", cost::real, [](float a, float b) { return sum_towards_zero(a, b); });
 }
 

@@ -17,7 +17,7 @@ constexpr Cost quotient{Class::integer, 80}, wide_quotient{Class::integer, 250};
 constexpr Cost real{Class::floating, 4}, real_quotient{Class::floating, 40};
 constexpr Cost real64{Class::real64, 8}, real64_quotient{Class::real64, 100};
 constexpr Cost conversion{Class::conversion, 4}, slow_conversion{Class::conversion, 14};
-constexpr Cost move{Class::move, 0}, special{Class::move, 20};
+constexpr Cost move{Class::move, 0};
 constexpr Cost predicate{Class::predicate, 4}, wide_predicate{Class::predicate, 6};
 constexpr Cost control{Class::control, 8}, sleep{Class::control, 40};
 constexpr Cost parameter{Class::parameter, 0};
@@ -26,7 +26,6 @@ constexpr Cost global{Class::global, 500}, cached{Class::global, 40};
 constexpr Cost shared_atomic{Class::atomic, 60}, global_atomic{Class::atomic, 700};
 constexpr Cost shuffle{Class::shuffle, 24}, vote{Class::shuffle, 12};
 constexpr Cost barrier{Class::barrier, 20}, warp_barrier{Class::barrier, 8}, fence{Class::barrier, 200};
-constexpr Cost clock{Class::barrier, 20}; // instructions before it stay there
 } // namespace cost
 
 // Rows have items of 32 or 64 bits. A narrower value is extended by its type; nothing reads the extra bits.
