@@ -275,8 +275,9 @@ class ReaderStep:
             self._contents.require_data(self.index)
             dtype = self.dtype(name)
             made = [np.empty(count, dtype) for count in blocks.table["count"].tolist()]
-            needed = [_Needed(n, box, box, made[n]) for n, box in ((n, blocks.box(n)) for n in blocks.filled.tolist())]
-            if self._decoded(name, blocks, needed, dtype):
+            boxes = [(number, blocks.box(number)) for number in blocks.filled.tolist()]
+            needed = [(number, box, box) for number, box in boxes]
+            if self._decoded(name, blocks, needed, dtype, lambda number, _: made[number]):
                 return made
         return [self.read(name, block=number) for number in range(len(self.blocks(name)))]
 
@@ -439,8 +440,7 @@ class ReaderStep:
             parts = blocks.parts(box)
             if sum(math.prod(common[1]) for *_, common in parts) < math.prod(box[1]):
                 values[...] = fill
-            needed = [_Needed(*part, values[_slices(part[2], box[0])]) for part in parts]
-            if self._decoded(name, blocks, needed, dtype):
+            if self._decoded(name, blocks, parts, dtype, lambda _, part: values[_slices(part, box[0])]):
                 return result if there else _placed(values, like, result)
         return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
 
@@ -480,9 +480,21 @@ class ReaderStep:
         blocks = self._contents.blocks(name, self.index)
         return None if blocks.overlap or not blocks.may_be_archives else blocks
 
-    def _decoded(self, name: str, blocks: Blocks, needed: list[_Needed], dtype: np.dtype[Any]) -> bool:
-        """Decodes parts of blocks from archives; False if one of these blocks is no archive."""
-        numbers = [each.number for each in needed]
+    def _decoded(
+        self,
+        name: str,
+        blocks: Blocks,
+        needed: list[tuple[int, Box, Box]],
+        dtype: np.dtype[Any],
+        target: Callable[[int, Box], Any],
+    ) -> bool:
+        """Decodes parts of blocks from archives; False if one of these blocks is no archive.
+
+        Args:
+            needed: the number of each block, where it lies, and its part.
+            target: what the part of a block is decoded into.
+        """
+        numbers = [number for number, *_ in needed]
         self._contents.expect(name, self.index, numbers)
         raw_bytes = blocks.table["raw_bytes"][numbers]
         tasks = _tasks(needed, raw_bytes)
@@ -490,17 +502,18 @@ class ReaderStep:
         fetches = self._contents.reads_files and not _are_small(raw_bytes)
         in_words = functools.partial(self._contents.block_in_words, name, self.index)
 
-        def fetched(task: list[_Needed]) -> list[NDArray[np.uint8]] | None:
+        def fetched(task: list[tuple[int, Box, Box]]) -> list[NDArray[np.uint8]] | None:
             if not blocks.may_be_archives:
                 return None
-            archives = self._contents.archives(name, self.index, [each.number for each in task], dtype)
+            archives = self._contents.archives(name, self.index, [number for number, *_ in task], dtype)
             blocks.may_be_archives = archives is not None
             return archives
 
-        def decode(task: list[_Needed], given: list[NDArray[np.uint8]] | None) -> None:
+        def decode(task: list[tuple[int, Box, Box]], given: list[NDArray[np.uint8]] | None) -> None:
             archives = fetched(task) if given is None else given
             if archives is not None:
-                _decode(task, archives, blocks.has_table, self._contents.threads // workers, in_words)
+                parts = [_Part(block, part, target(number, part)) for number, block, part in task]
+                _decode(parts, archives, blocks.has_table, self._contents.threads // workers, in_words)
 
         if workers == 1:
             for task in tasks:
@@ -556,16 +569,14 @@ def _threads(raw_bytes: int, most: int) -> int:
     return max(min(raw_bytes // _BYTES_PER_THREAD, most), 1)
 
 
-class _Needed(NamedTuple):
-    """A part of a block that is wanted.
+class _Part(NamedTuple):
+    """A part of a block that is to be decoded.
 
     Attributes:
-        number: of the block.
         block, part: where they lie.
         target: what the part is decoded into.
     """
 
-    number: int
     block: Box
     part: Box
     target: Any
@@ -592,7 +603,7 @@ class _Needed(NamedTuple):
 
 
 def _decode(
-    needed: list[_Needed],
+    parts: list[_Part],
     archives: list[NDArray[np.uint8]],
     has_table: bool,
     threads: int,
@@ -606,16 +617,16 @@ def _decode(
         in_words: what a block is called in messages, from where it begins.
     """
     if (
-        len(needed) > 1
+        len(parts) > 1
         and has_table
-        and all(isinstance(each.target, np.ndarray) and field_shape(each.block[1]) == each.block[1] for each in needed)
+        and all(isinstance(each.target, np.ndarray) and field_shape(each.block[1]) == each.block[1] for each in parts)
     ):
-        out = [each.target for each in needed]
+        out = [each.target for each in parts]
         most = _threads(sum(target.nbytes for target in out), threads)
         with contextlib.suppress(CuszError):  # below, the message of an error tells which block it is about
-            cusz_core.decompress_many(archives, [each.first() for each in needed], out=out, threads=most)
+            cusz_core.decompress_many(archives, [each.first() for each in parts], out=out, threads=most)
             return
-    for each, archive in zip(needed, archives, strict=True):
+    for each, archive in zip(parts, archives, strict=True):
         with naming(in_words(each.block[0])):
             shape = field_shape(each.block[1]) if has_table else cusz_core.inspect(archive).shape
             raw_bytes = math.prod(each.block[1]) * each.target.dtype.itemsize
