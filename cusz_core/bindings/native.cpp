@@ -653,7 +653,8 @@ struct BoxInMemory {
             end += static_cast<size_t>((view.shape[i] - 1) * view.strides[i]);
         }
         if (!is_regular)
-            return {CUSZ_ERROR_PARAMETER, "the strides of out must be positive multiples of its aligned values"};
+            return {CUSZ_ERROR_PARAMETER,
+                    "out must be aligned, and its strides positive multiples of the size of its values"};
         const auto other = reinterpret_cast<uintptr_t>(archive.view.data());
         if (view.len > 0 && begin < other + archive.view.bytes() && other < end)
             return {CUSZ_ERROR_PARAMETER, "out overlaps the archive: pass separate memory"};

@@ -15,7 +15,7 @@ using namespace cusz;
 
 using Boxes = Structures<const cusz_box>;
 
-// Throws PARAMETER unless the archive is of a type and a number of dimensions.
+// Fails with PARAMETER if the archive is of another type or number of dimensions.
 cusz_status decompress(cusz_context& context, const cusz_box& box, cusz_dtype dtype, std::int32_t ndim,
                        std::int32_t threads) {
     cusz_info info{};
