@@ -412,11 +412,17 @@ class _PfplTool(Tool):
 
 
 class _Qoz(Codec):
+    level = 3  # of optimisation
+
     def compress(self) -> Any:
-        return qoz.encode(self.x, self.task.eb_abs)
+        return qoz.encode(self.x, self.task.eb_abs, self.level)
 
     def decompress(self, archive: bytes) -> Array:
         return qoz.decode(archive, self.buffers.field)
+
+
+class _QozFull(_Qoz):
+    level = 4
 
 
 class _QozTool(Tool):
@@ -450,6 +456,9 @@ _CUSZ_AUTO = dataclasses.replace(_CUSZ, name="cusz auto", codec=_CuszAuto, timed
 OURS = (_CUSZ.name, _CUSZ_SPLINE.name, _CUSZ_AUTO.name)
 YARDSTICK = "SZ3 default"
 
+_TIMED_QOZ = f"tuned interpolation, Huffman, zstd; {_GIVEN_ABS}; copies the field; {_ALLOCATES}"
+_QOZ = _QozTool("QoZ", _Qoz, "", "", _OWN_TYPE, f"its defaults, level 3: {_TIMED_QOZ}", may_crash=True)
+
 TOOLS: list[Tool] = [
     _CUSZ,
     _CUSZ_SPLINE,
@@ -458,9 +467,8 @@ TOOLS: list[Tool] = [
          f"Lorenzo and regression, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}"),
     Tool("SZ3 default", _Sz3, "pysz", "pysz", _OWN_TYPE,
          f"interpolation or Lorenzo, whichever it chooses, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}"),
-    _QozTool("QoZ", _Qoz, "", "", _OWN_TYPE,
-             f"its defaults, level 3: tuned interpolation, Huffman, zstd; {_GIVEN_ABS}; copies the field; {_ALLOCATES}",
-             may_crash=True),
+    _QOZ,
+    dataclasses.replace(_QOZ, name="QoZ full", codec=_QozFull, timed=f"level 4: {_TIMED_QOZ}"),
     _Sz2Tool("SZ2", _Sz2, "hdf5plugin", "hdf5plugin", _OWN_TYPE,
              f"its C interface in the library of the HDF5 filter, without HDF5; {_OWN_RANGE}; {_ALLOCATES}",
              may_crash=True, is_pointwise=True),
