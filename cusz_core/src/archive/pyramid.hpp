@@ -110,7 +110,13 @@ void gather_box(const T* from, const Extents& extent, const Extents& stride, T* 
         std::copy_n(from, all, to);
         return;
     }
-    for_points_of_box(extent, stride, [&](std::uint64_t n, std::uint64_t at) { to[n] = from[at]; });
+    if (stride[0] != 1) {
+        for_points_of_box(extent, stride, [&](std::uint64_t n, std::uint64_t at) { to[n] = from[at]; });
+        return;
+    }
+    for_points_of_box({1, extent[1], extent[2], extent[3]}, stride, [&](std::uint64_t row, std::uint64_t at) {
+        std::copy_n(from + at, extent[0], to + row * extent[0]);
+    });
 }
 
 } // namespace cusz
