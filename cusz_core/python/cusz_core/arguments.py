@@ -50,7 +50,7 @@ def field(x: object, name: str = "x") -> Field:
     """`x` as a C-contiguous, aligned array; copied only if necessary."""
     if not isinstance(x, np.ndarray):
         raise UnsupportedError(f"{name} is {describe(x)}; accepted are {ACCEPTED_FIELDS}{_array_remedy(x)}")
-    if isinstance(x, np.ma.MaskedArray):
+    if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):  # np.ma is imported by its first use: 10 ms
         raise UnsupportedError(
             f"{name} is a masked array, whose mask would be lost: compress {name}.filled(value) with fill=value"
         )

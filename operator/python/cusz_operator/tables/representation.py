@@ -115,9 +115,9 @@ def one_value(value: Any) -> Any:
     Raises:
         UnsupportedError: a number that ADIOS2 has no type for, or one that is masked.
     """
-    if isinstance(value, np.ma.MaskedArray) and value.ndim == 0:
-        raise UnsupportedError("one value of a masked array, whose mask would be lost: put a number, or nothing")
     if isinstance(value, np.ndarray) and value.ndim == 0:
+        if isinstance(value, np.ma.MaskedArray):
+            raise UnsupportedError("one value of a masked array, whose mask would be lost: put a number, or nothing")
         value = value[()]
     if isinstance(value, str):
         return str(value)
@@ -144,7 +144,7 @@ def stored(name: str, array: Any) -> list[Stored]:
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and (dtype.kind not in "biufc" or dtype.char in "gG"):
         raise UnsupportedError(f"{what} has dtype {dtype.str} ({dtype.name}); {_ACCEPTED}")
-    if isinstance(array, np.ma.MaskedArray):
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         option = ", with fill=value" if array.dtype.kind in "fc" else ""  # which what is stored exactly does not take
         raise UnsupportedError(f"{what} is a masked array, whose mask would be lost: put its .filled(value){option}")
     given = type_name(dtype) if isinstance(dtype, np.dtype) else getattr(dtype, "name", "")
