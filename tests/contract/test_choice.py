@@ -191,6 +191,23 @@ def test_the_axis_of_layers_is_left_out(axis: int, dtype: np.dtype) -> None:
     assert version(x, 1e-2) == 2
 
 
+@pytest.mark.quick(12)
+@pytest.mark.parametrize("edge", [16, 32, 64])
+@pytest.mark.parametrize("eb", [1e-2, 1e-3])
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)], ids=str)
+def test_axes_along_which_nothing_changes_cost_little(
+    axes: tuple[int, ...], eb: float, edge: int, dtype: np.dtype
+) -> None:
+    """As in problems of one or two dimensions on grids of three: the archive is not much longer than that of one slice."""
+    i = np.indices((edge,) * (3 - len(axes))) * (64 / edge)
+    u = np.prod(np.sin(i / 5) + np.exp(-(((i - 25) / 4) ** 2)), axis=0) + np.sin(i.prod(axis=0) ** 0.5 / 3)
+    x = np.repeat(np.expand_dims(u, axes), edge, axes[0])
+    for axis in axes[1:]:
+        x = np.repeat(x, edge, axis)
+    archive = support.check_contract(np.ascontiguousarray(x, dtype), eb, "rel")
+    assert len(archive) < 2.5 * len(compressed(u.astype(dtype), eb, "rel", "auto")) + 100
+
+
 def test_a_fourth_axis_takes_its_place() -> None:
     x = layers((20, 21, 22, 23), F32, [3])
     info = cusz.inspect(compressed(x, 1e-2, "abs", "spline"))

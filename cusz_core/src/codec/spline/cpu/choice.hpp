@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -194,7 +195,8 @@ public:
     }
     // most: a longer archive is not used, so nothing is tried if the estimate is far above this.
     Choice choose(std::uint64_t most) {
-        if (chosen().bytes / 4 * 3 > most && !roughest_of(15, 16)) return chosen(); // else leaving axes out may help
+        const bool may_leave_axes_out = roughest_of(15, 16) || axes_of_change() != 0;
+        if (chosen().bytes / 4 * 3 > most && !may_leave_axes_out) return chosen();
         if (of_best_.finest.n_active == 1) {
             attempt_linear();
             return chosen();
@@ -255,16 +257,36 @@ private:
         if (rough == 4 || cost(rough) * 4 <= cost(smooth) * quarters + 4 * sixteenth) return std::nullopt;
         return rough;
     }
-    // For layered fields: tries leaving out the roughest axis, in all lattices or only in the finest, with or without a
-    // fourth axis in its place.
+    // A mask of the axes along which the field changes, if it hardly does along another one, as a two-dimensional
+    // problem on a three-dimensional grid does: those along which linear interpolation costs 64 times as much, or more.
+    std::uint32_t axes_of_change() const {
+        const auto change = [&](std::uint32_t a) {
+            return static_cast<double>(by_axis_[a].linear) / static_cast<double>(by_axis_[a].points);
+        };
+        double least = std::numeric_limits<double>::infinity();
+        for (std::uint32_t a = 0; a < 4; ++a)
+            if (by_axis_[a].points > 0) least = std::min(least, change(a));
+        std::uint32_t changing = 0;
+        for (std::uint32_t a = 0; a < 4; ++a)
+            if (by_axis_[a].points > 0 && change(a) > 64 * least) changing |= 1u << a;
+        return changing;
+    }
+    // For fields that are smooth along some axes only.
     void leave_axes_out() {
+        const std::uint32_t changing = axes_of_change();
+        if (leave_rough_axes_out() == changing || changing == 0) return;
+        attempt(with_axes(15u & ~changing, 15u & ~changing), 2); // a third less: tiles of few axes take longer
+    }
+    // For layered fields: tries leaving out the roughest axis, in all lattices or only in the finest, with or without a
+    // fourth axis in its place. If that is better, then the next one. Returns a mask of those that it has left out.
+    std::uint32_t leave_rough_axes_out() {
         std::uint32_t left_out = 0;
         for (bool better = true; better;) {
             const Lattice finest = of_best_.finest;
             std::uint32_t active = 0;
             for (std::uint32_t a = 0; a < finest.n_active; ++a) active |= 1u << finest.axis[a];
             const std::optional<std::uint32_t> roughest = roughest_of(active, is_small_ ? 8 : 6);
-            if (!roughest || finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) return;
+            if (!roughest || finest.n_active == 1 || (finest.n_active == 2 && left_out != 0)) break;
             left_out |= 1u << *roughest;
             const std::uint64_t least = *roughest == 0 ? 20 : any; // without the fastest axis rows are strided: slower
             const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
@@ -273,6 +295,7 @@ private:
                 better |= attempt(with_axes(none_instead, none_instead), least);
             if (!is_small_) better |= attempt(with_axes(without, 15));
         }
+        return left_out;
     }
     Interpolation with_axes(std::uint32_t of_finest, std::uint32_t others) const {
         Interpolation how = best_;
