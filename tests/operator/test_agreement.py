@@ -21,7 +21,7 @@ import cusz_core
 import support
 from cusz_core import Parameters
 from cusz_operator.ranks import Ranks
-from cusz_operator.tables import blocktable, checks
+from cusz_operator.tables import blocktable, checks, representation
 from cusz_operator.writing import agreement, overlaps
 from cusz_operator.writing.agreement import Description, Opening, Openings, Value
 from cusz_operator.writing.goals import Wanted
@@ -617,3 +617,23 @@ def test_checksums_of_parts_make_that_of_the_whole(parts: list[bytes]) -> None:
     for i, part in enumerate(parts):
         whole ^= checks.crc_before(zlib.crc32(part), sum(map(len, parts[i + 1 :])))
     assert whole == zlib.crc32(b"".join(parts))
+
+
+class _Looked(dict[str, Any]):
+    """A dictionary in which names are only looked up."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise AssertionError("every name of earlier steps is looked at")
+
+    __iter__ = keys = items = values = __or__ = __ror__ = _refuse  # type: ignore[assignment]
+
+
+def test_a_step_does_not_look_at_every_earlier_name() -> None:
+    """Of a run with new names at every step, each would take longer than the one before."""
+    whole = "U"
+    real = block(whole + representation.PARTS[0], given="complex64").of
+    for earlier, now in ((real, block(whole).of), (block(whole).of, real)):
+        known = agreement.Known(kinds=_Looked({earlier.name: agreement.kind_of(earlier)}))
+        agreement.require_distinct({"V": block("V").of}, [], known)
+        with pytest.raises(cusz_core.ParameterError, match="'U' is of complex numbers, and another one"):
+            agreement.require_distinct({now.name: now}, [], known)

@@ -318,17 +318,25 @@ def require_distinct(arrays: Mapping[str, Description], values: Iterable[Value],
     Raises:
         ParameterError: there is one.
     """
-    kinds = {name: f"{own.given} in the file" for name, own in known.in_file.items()} | known.kinds
-    kinds |= {name: kind_of(block) for name, block in arrays.items()}
-    kinds |= {value.name: value.kind() for value in values}
-    parts = [name for name, own in known.in_file.items() if own.given != own.dtype] + [*known.kinds, *arrays]
-    for part in parts:
-        whole = part.removesuffix(PARTS[0])
-        if kinds[part].startswith("complex") and whole != part and whole in kinds:
-            raise ParameterError(
-                f"variable {whole!r} is of complex numbers, and another one of this name is {kinds[whole]}: a "
-                "variable cannot change its type"
-            )
+    # Names of earlier steps have been compared with each other. They may be very many.
+    kinds = {name: kind_of(block) for name, block in arrays.items()} | {value.name: value.kind() for value in values}
+
+    def kind(name: str) -> str:
+        found = kinds.get(name) or known.kinds.get(name, "")
+        return f"{known.in_file[name].given} in the file" if not found and name in known.in_file else found
+
+    def is_part(name: str) -> bool:
+        in_file = known.in_file.get(name)
+        is_plain = in_file is not None and in_file.given == in_file.dtype and not (name in kinds or name in known.kinds)
+        return kind(name).startswith("complex") and not is_plain
+
+    for name in kinds:
+        for whole, part in ((name.removesuffix(PARTS[0]), name), (name, name + PARTS[0])):
+            if whole != part and kind(whole) and is_part(part):
+                raise ParameterError(
+                    f"variable {whole!r} is of complex numbers, and another one of this name is {kind(whole)}: a "
+                    "variable cannot change its type"
+                )
 
 
 def _require_type(dtype: str, given: str, shape: tuple[int, ...], in_file: AsStored, what: str) -> None:
