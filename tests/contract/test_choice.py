@@ -198,7 +198,7 @@ def test_the_axis_of_layers_is_left_out(axis: int, dtype: np.dtype) -> None:
 def test_axes_along_which_nothing_changes_cost_little(
     axes: tuple[int, ...], eb: float, edge: int, dtype: np.dtype
 ) -> None:
-    """As in problems of one or two dimensions on grids of three: the archive is not much longer than that of one slice."""
+    """As in problems of one or two dimensions on grids of three: the archive is not much longer than a slice's."""
     i = np.indices((edge,) * (3 - len(axes))) * (64 / edge)
     u = np.prod(np.sin(i / 5) + np.exp(-(((i - 25) / 4) ** 2)), axis=0) + np.sin(i.prod(axis=0) ** 0.5 / 3)
     x = np.repeat(np.expand_dims(u, axes), edge, axes[0])
