@@ -221,6 +221,19 @@ def test_all_axes_are_halved_where_they_are_alike() -> None:
     assert cusz.inspect(compressed(x, 1e-3, "abs", "spline")).tile_shape == (8, 16, 32)
 
 
+@pytest.mark.parametrize("shape", [(3000,), (70, 80), (30, 20, 40), (16, 16, 16), (8, 8, 9)], ids=str)
+@pytest.mark.parametrize("components", [2, 3, 6])
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_components_of_vectors_are_not_interpolated(
+    shape: tuple[int, ...], components: int, place: int, dtype: np.dtype
+) -> None:
+    """Whichever axis they lie along, the archive is not much longer than those of each component."""
+    i = np.indices(shape)
+    parts = [np.prod(np.sin(i / (7 + 2 * c) + c), axis=0).astype(dtype) for c in range(components)]
+    archive = support.check_contract(np.ascontiguousarray(np.stack(parts, place)), 1e-3)
+    assert len(archive) < 1.2 * sum(len(compressed(part, 1e-3, "abs", "auto")) for part in parts) + 100
+
+
 LINEAR, CUBIC, SIX_POINTS_AND_CODES = 0, 1, 3
 
 

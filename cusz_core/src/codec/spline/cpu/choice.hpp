@@ -161,6 +161,10 @@ public:
         of_box_.layout = boxes.layout(front.layout.dtype);
         engine_.forget();
         for (const CurveCosts& of : by_axis_) costs_.add(of);
+        const Extents extent = extents_of(front.layout.ndim, front.layout.shape.data());
+        for (std::uint32_t a = 0; a < 4; ++a)
+            if (extent[a] > 1 && extent[a] <= max_short_extent) short_ |= 1u << a;
+        if (std::ranges::max(extent) <= max_short_extent) short_ = 0;
         is_linear_ = costs_.linear < costs_.cubic;
         // If linear is not best for a small field, six points and codes nearly always are, and they do not take long
         // there.
@@ -195,6 +199,8 @@ public:
     }
     // most: a longer archive is not used, so nothing is tried if the estimate is far above this.
     Choice choose(std::uint64_t most) {
+        // Along short axes may be the components of vectors, which are not alike.
+        if (short_ != 0 && attempt(with_axes(15u & ~short_, 15u & ~short_))) allowed_ = 15u & ~short_;
         const bool may_leave_axes_out = roughest_of(15, 16) || axes_of_change() != 0;
         if (chosen().bytes / 4 * 3 > most && !may_leave_axes_out) return chosen();
         if (of_best_.finest.n_active == 1) {
@@ -218,6 +224,7 @@ public:
 private:
     using Estimate = typename FieldCoder<T>::Estimate;
     static constexpr std::uint64_t any = std::uint64_t{1} << 40;
+    static constexpr std::uint64_t max_short_extent = 6; // points, which do not tell the cost
 
     Estimate estimate(const Interpolation& how) {
         return engine_.estimate(of_box_, how, sample_, boxes_.number(), is_small_ ? values_ : 0, threads_);
@@ -299,7 +306,7 @@ private:
     }
     Interpolation with_axes(std::uint32_t of_finest, std::uint32_t others) const {
         Interpolation how = best_;
-        how.axes = {of_finest, others, others};
+        how.axes = {of_finest & allowed_, others & allowed_, others & allowed_};
         return how;
     }
 
@@ -312,7 +319,8 @@ private:
     bool is_small_, is_whole_; // the field is small; the sample is all of it
     bool chooses_bounds_;
     CostsByAxis by_axis_;
-    CurveCosts costs_; // sum over all axes
+    CurveCosts costs_;                       // sum over all axes
+    std::uint32_t short_ = 0, allowed_ = 15; // masks of axes
     bool is_linear_ = false;
     Interpolation best_;
     Estimate of_best_;
