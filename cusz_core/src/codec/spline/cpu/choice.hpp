@@ -162,9 +162,9 @@ public:
         engine_.forget();
         for (const CurveCosts& of : by_axis_) costs_.add(of);
         const Extents extent = extents_of(front.layout.ndim, front.layout.shape.data());
-        for (std::uint32_t a = 0; a < 4; ++a)
-            if (extent[a] > 1 && extent[a] <= max_short_extent) short_ |= 1u << a;
-        if (std::ranges::max(extent) <= max_short_extent) short_ = 0;
+        for (std::uint32_t a = 0; a < 3; ++a) // a fourth one comes last anyway
+            if (extent[a] > 1 && extent[a] <= std::min(max_short_extent, std::ranges::max(extent) / 2))
+                short_ |= 1u << a;
         is_linear_ = costs_.linear < costs_.cubic;
         // If linear is not best for a small field, six points and codes nearly always are, and they do not take long
         // there.
