@@ -63,6 +63,14 @@ def long_axis(shape: tuple[int, ...], number: int) -> list[int]:
     return [axes[number % len(axes)]]
 
 
+def flat(shape: tuple[int, ...], dtype: np.dtype, axes: Iterable[int]) -> NDArray:
+    """Changes along other axes only."""
+    x = waves(shape, dtype)
+    for axis in axes:
+        x = np.repeat(x.take([0], axis), shape[axis], axis) if shape[axis] else x
+    return x
+
+
 def kinks(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     """Straight lines with a kink at every eighth point."""
     total = np.zeros(shape)
@@ -153,6 +161,8 @@ KINDS: dict[str, Kind] = {
     "first_axis_in_layers": Kind(lambda s, t: layers(s, t, long_axis(s, 0)), 1e-2),
     "second_axis_in_layers": Kind(lambda s, t: layers(s, t, long_axis(s, 1)), 1e-2),
     "last_axis_in_layers": Kind(lambda s, t: layers(s, t, long_axis(s, -1)), 1e-3, "rel"),
+    "flat_along_first_axis": Kind(lambda s, t: flat(s, t, long_axis(s, 0)), 1e-3),
+    "flat_along_last_axis": Kind(lambda s, t: flat(s, t, long_axis(s, -1)), 1e-2),
     "nan": Kind(lambda s, t: sprinkle(smooth(s, t), np.nan, 4, 3), 1e-2),
     "nan_blocks": Kind(lambda s, t: blocks_of(s, t, np.nan), 1e-3, "rel"),
     "fill_blocks": Kind(lambda s, t: blocks_of(s, t, 1e20), 1e-2, "abs", {"fill": 1e20}),
