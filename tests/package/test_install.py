@@ -133,12 +133,15 @@ def test_the_library_lies_once_and_is_found_beside() -> None:
     assert "[$ORIGIN/..:$ORIGIN/../..]" in output("readelf", "-d", FILTER)
 
 
+def exported(library: Path) -> set[str]:
+    return {line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines()}
+
+
 def test_the_hdf5_filter_has_its_folder_for_itself_and_needs_no_hdf5() -> None:
     """HDF5 opens every library in that folder."""
     assert [path.name for path in FILTER.parent.iterdir()] == [FILTER.name]
     assert "hdf5" not in output("readelf", "-d", FILTER).replace(FILTER.name, "")
-    exported = {line.split()[-1] for line in output("nm", "-D", "--defined-only", FILTER).splitlines()}
-    assert {name for name in exported if not name.startswith("_Z")} == {"H5PLget_plugin_info", "H5PLget_plugin_type"}
+    assert exported(FILTER) == {"H5PLget_plugin_info", "H5PLget_plugin_type"}
 
 
 def test_the_plugin_needs_no_adios2_library() -> None:
@@ -146,12 +149,11 @@ def test_the_plugin_needs_no_adios2_library() -> None:
     assert "adios2" not in output("nm", "-D", PLUGIN)
 
 
-def test_the_library_exports_its_interface_only() -> None:
-    declared = set(re.findall(r"CUSZ_API .*?(cusz_\w+)\(", (ROOT / "cusz_core/include/cusz/cusz.h").read_text()))
-    exported = {
-        line.split()[-1] for line in output("nm", "-D", "--defined-only", CORE / "libcusz_core.so.0").splitlines()
-    }
-    assert exported == declared
+def test_the_library_and_the_plugin_export_their_interface_only() -> None:
+    headers = ROOT / "cusz_core/include/cusz/cusz.h", ROOT / "operator/plugin/cusz_operator.h"
+    of_core, of_plugin = (set(re.findall(r"CUSZ_\w*API .*?(cusz_\w+)\(", header.read_text())) for header in headers)
+    assert exported(CORE / "libcusz_core.so.0") == of_core
+    assert exported(PLUGIN) == of_plugin | {"OperatorCreate", "OperatorDestroy"}
 
 
 @pytest.mark.parametrize("cxx", [cxx for cxx in ("c++", "clang++") if shutil.which(cxx)])
@@ -268,11 +270,52 @@ def test_the_operator_builds_without_adios2_and_programs_do_not(tmp_path: Path) 
     assert "No ADIOS2 of version 2.10 or newer" in configure(tmp_path, nowhere, "-DCUSZ_BUILD_APPS=ON", ok=False)
 
 
+def test_what_is_linked_does_not_depend_on_the_build_folder_and_finds_zstd(tmp_path: Path) -> None:
+    """The linker makes its identifier of a library from all of it, before what is installed gets another RPATH."""
+    prefix = tmp_path / "zstd"
+    (prefix / "include").mkdir(parents=True)
+    (prefix / "lib").mkdir()
+    (prefix / "include/zstd.h").touch()
+    (prefix / "lib/libzstd.so").touch()
+    build = tmp_path / "build"
+    configure(build, "-DCUSZ_USE_CUDA=OFF", f"-DCMAKE_PREFIX_PATH={prefix}")
+    paths = re.findall(r"-rpath,(\S*)", (build / "build.ninja").read_text())
+    assert paths
+    assert not [path for path in paths if str(build) in path]
+    assert f'RPATH "{prefix}/lib"' in (build / "cusz_core/cmake_install.cmake").read_text()
+
+
 def test_the_libraries_are_never_unmapped() -> None:
     """ADIOS2 closes the plugin before a program's static objects are destroyed (tests/operator/test_exit.py), and HDF5
     may close the filter before it has written everything."""
     for library in (PLUGIN, FILTER, CORE / "libcusz_core.so.0"):
         assert re.search(r"FLAGS_1.*NODELETE", output("readelf", "-d", library)), library
+
+
+LOADS_LAZILY = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+
+int main(int argc, char** argv) {
+    if (argc != 2 || dlopen(argv[1], RTLD_LAZY) != NULL) return 1;
+    puts(dlerror());
+    return 0;
+}
+"""
+
+
+def test_a_library_that_lacks_a_function_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    """As an older one in LD_LIBRARY_PATH does, which goes before the one that lies beside. Loaders ask for functions at
+    their first call: the process would end there."""
+    name = b"\0cusz_decompress\0"
+    library = (CORE / "libcusz_core.so.0").read_bytes()
+    assert name in library
+    (tmp_path / "libcusz_core.so.0").write_bytes(library.replace(name, b"\0cusz_decompresX\0"))
+    (tmp_path / "load.c").write_text(LOADS_LAZILY)
+    output(os.environ.get("CC", "cc"), "-o", tmp_path / "load", tmp_path / "load.c", "-ldl")
+    for plugin in (PLUGIN, FILTER):
+        said = output(tmp_path / "load", plugin, env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+        assert "undefined symbol: cusz_decompress" in said
 
 
 def test_the_plugin_loads_nothing_but_itself() -> None:
