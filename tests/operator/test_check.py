@@ -70,12 +70,17 @@ def test_the_plugin_is_the_one_that_adios2_loads(tmp_path: Path, python: Callabl
     shutil.copy(ours / "libcusz_operator.so", copy)
     shutil.copy(Path(cusz_core.__file__).parent / "libcusz_core.so.0", tmp_path / "copy" / "cusz_core")
     (broken / "libcusz_operator.so").write_text("no library")
+    spaced, link = tmp_path / "with a space", tmp_path / "link"  # ADIOS2 puts a backslash before a space
+    spaced.symlink_to(ours)
+    link.symlink_to(ours)
     for folders, path in [
         ([ours], ours),
         ([empty, copy, ours], copy),
         ([broken, ours], ours),
         ([ours, copy], ours),
         ([broken], None),
+        ([spaced], None),
+        ([spaced, link], ours),
         ([], None),
     ]:
         searched = os.pathsep.join(map(str, folders))
@@ -86,10 +91,21 @@ def test_the_plugin_is_the_one_that_adios2_loads(tmp_path: Path, python: Callabl
         report = cusz_operator.check()
         assert report.plugin == ({"path": loaded, "version": cusz_core.__version__} if path else None)
         problems = [problem.split(":")[1].strip() for problem in report.problems]
-        expected = ["a library cannot be loaded"] if broken in folders else []
+        expected = ["a library cannot be loaded"] if {broken, spaced} & {*folders} else []
         where = f"ADIOS2_PLUGIN_PATH is {searched!r}" if searched else "ADIOS2_PLUGIN_PATH is not set"
         expected += [] if path else [f"ADIOS2 does not find cusz_operator ({where})"]
         assert problems == expected
+
+
+def test_an_installation_in_a_path_with_a_space_is_told(tmp_path: Path, python: Callable) -> None:
+    packages = tmp_path / "with a space"
+    for package in (cusz_core, cusz_operator):
+        shutil.copytree(Path(package.__file__).parent, packages / package.__name__)
+    code = "import adios2, cusz_operator; cusz_operator.define_operator(adios2.Adios(), eb=1)"
+    refused = python(code, env={"PYTHONPATH": str(packages), "ADIOS2_PLUGIN_PATH": None}, check=False).stderr
+    assert f"from {packages}/cusz_operator: ADIOS2 loads no plugin from a path with a space" in refused
+    (tmp_path / "link").symlink_to(packages / "cusz_operator")
+    python(code, env={"PYTHONPATH": str(packages), "ADIOS2_PLUGIN_PATH": str(tmp_path / "link")})
 
 
 def test_a_plugin_of_somebody_else_is_told(tmp_path: Path, program: Callable, monkeypatch: Any) -> None:

@@ -9,7 +9,7 @@ from cusz_core.errors import ParameterError
 from cusz_core.parameters import GOALS, TABLE, Mode, Options, Parameters, is_legal
 
 from .errors import PluginError
-from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, plugin_path, without_colours
+from .plugin import NO_SPACES, PLUGIN_LIBRARY, PLUGIN_NAME, plugin_path, without_colours
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
@@ -91,6 +91,10 @@ def define_operator(
         if text.startswith("cusz_operator "):  # the plugin refuses this ADIOS2
             raise PluginError(text) from error
         # ADIOS2's own message names neither the plugin nor the reason
+        if " " in str(folder):
+            raise PluginError(
+                f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: {NO_SPACES} ({text})"
+            ) from error
         raise PluginError(
             f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: check that ADIOS2_PLUGIN_PATH "
             f"includes this folder ({text})"

@@ -87,6 +87,9 @@ class Found(NamedTuple):
     errors: list[str]
 
 
+#: It puts a backslash before each space, as a shell would need.
+NO_SPACES = f"ADIOS2 loads no plugin from a path with a space: put a link to its folder in {_SEARCH_VARIABLE}"
+
 # Tries what ADIOS2 tries, in the same order; in a separate process, because there may be several copies.
 _SEARCH = """
 import ctypes, json, os, sys
@@ -102,6 +105,10 @@ def found():
     for folder in sys.argv[2].split(os.pathsep):
         for name in (p + sys.argv[1] + s for p in ("", "lib") for s in ("", ".so")):
             name = folder + "/" + name if folder else name
+            if " " in folder:
+                if os.path.isfile(name):
+                    errors.append(name + ": " + sys.argv[3])
+                continue
             try:
                 library = ctypes.CDLL(name, os.RTLD_LAZY)
             except OSError as error:
@@ -131,7 +138,7 @@ def found_by_adios2() -> Found:
     """
     import subprocess  # here, because every rank of a simulation imports this module
 
-    command = [sys.executable, "-I", "-S", "-c", _SEARCH, PLUGIN_LIBRARY, _SEARCHED_BY_OTHERS]
+    command = [sys.executable, "-I", "-S", "-c", _SEARCH, PLUGIN_LIBRARY, _SEARCHED_BY_OTHERS, NO_SPACES]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
