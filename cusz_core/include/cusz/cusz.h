@@ -14,7 +14,8 @@
  *     is the size that the program was compiled with, at least that of version 0.1.0.
  *   - Fields and archives may be in host memory or on a CUDA device, in any combination: every call asks CUDA where its
  *     pointers point. (A process that has not loaded the CUDA driver is never made to load it.) Device work runs on the
- *     context's stream (cusz_set_stream), and calls return once their results are complete.
+ *     context's stream (cusz_set_stream), and calls return once their results are complete. A build without CUDA
+ *     (cusz_has_backend) takes all memory for the host's, so a device pointer crashes the program.
  *   - Fields must be aligned to their type, and archives on a device to 4 bytes; archives in host memory need not be.
  *   - What a call reads must not change until it returns: values are read more than once, and the bound does not hold
  *     for values that another thread writes meanwhile.
@@ -247,7 +248,8 @@ CUSZ_API int32_t cusz_device_count(const char** reason);
 /* Writes the name of a device, truncated to fit. Errors: PARAMETER, DEVICE. */
 CUSZ_API cusz_status cusz_device_name(int32_t device, char* name, size_t name_bytes);
 /* Number of the CUDA device that this memory belongs to; -1 for host memory; -2 if CUDA cannot tell, as after a device
- * failure. Calls with such a pointer fail with DEVICE, except those with the cpu backend. */
+ * failure. Calls with such a pointer fail with DEVICE, except those with the cpu backend. A build without CUDA always
+ * says -1. */
 CUSZ_API int32_t cusz_device_of(const void* pointer);
 
 /* ---- Parameters */
